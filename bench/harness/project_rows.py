@@ -43,7 +43,7 @@ def completions(bench, row, tree, command, check, policy=None):
         row.add(tool, "all landed", "ms", summary(landed))
         row.add(tool, "completions", "/s", summary([bench.agents / taken * 1000 for taken in landed]))
         rates[database] = bench.agents / statistics.median(landed) * 1000
-    row.notes.append("Landed is what the client has been told, by long poll; the history has the time of the last change of the head.")
+    row.notes.append("Landed is when the client reads a head with all changes; the history has the time of the last change of the head.")
     for database, reason in bench.without.items():
         row.notes.append(f"Not measured with {database}: {reason}.")
     return rates, checked

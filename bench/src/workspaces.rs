@@ -129,6 +129,7 @@ impl TestBed {
             provider: ProviderPreference::Prefer(ProviderKind::Overlay),
             lazy: Some(lazy),
             reserve: 0,
+            outside_writers: Writers::Stopped,
         })?;
         if let Some(reason) = workspaces.provider_selection().unavailable_reason(ProviderKind::Overlay) {
             return Err(reason.to_owned().into());

@@ -1,7 +1,6 @@
 #!/bin/sh
 # Runs a Docker daemon of its own in DIRECTORY, with one image, prints `ready`, and ends both when standard input
 # ends, which happens however the tests die. A daemon that the machine has already is not touched.
-# With SHARED_LOCK, the path of a file, it ends when no process holds a lock on that file any more.
 #
 #   docker.sh DIRECTORY PROGRAM…    programs whose shared libraries the image gets, not the programs themselves
 
@@ -13,16 +12,6 @@ PATH=$PATH:/usr/sbin:/sbin
 trap '' INT TERM HUP
 
 cd "$directory" || exit 1
-
-# The exclusive lock belongs to all processes that inherit descriptor 9. This script holds it until the daemon
-# has stopped, so that no test finds a daemon that is about to end.
-if [ -n "${SHARED_LOCK:-}" ]; then
-    lock=$SHARED_LOCK
-    unset SHARED_LOCK
-    exec 9>"$lock"
-    until flock --exclusive --nonblock 9; do sleep 2; done | "$0" "$directory" "$@"
-    exit
-fi
 
 # Creates the image from `busybox`, and from the shared libraries of the programs that are not linked statically.
 image() {

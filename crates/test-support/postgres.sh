@@ -26,7 +26,7 @@ $as initdb -D data -A trust -U postgres -E UTF8 --locale=C.UTF-8 --no-sync >init
     exit 1
 }
 $as postgres -D data -c listen_addresses= -c unix_socket_directories="$directory" -c fsync=off \
-    -c shared_buffers=16MB -c max_connections=100 </dev/null >postgres.log 2>&1 &
+    -c shared_buffers=16MB -c max_connections=300 </dev/null >postgres.log 2>&1 9>&- &
 server=$!
 
 tries=0

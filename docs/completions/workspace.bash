@@ -76,6 +76,9 @@ _workspace() {
             workspace,key)
                 cmd="workspace__subcmd__key"
                 ;;
+            workspace,kill)
+                cmd="workspace__subcmd__kill"
+                ;;
             workspace,log)
                 cmd="workspace__subcmd__log"
                 ;;
@@ -156,6 +159,9 @@ _workspace() {
                 ;;
             workspace,template)
                 cmd="workspace__subcmd__template"
+                ;;
+            workspace,terminal)
+                cmd="workspace__subcmd__terminal"
                 ;;
             workspace,token)
                 cmd="workspace__subcmd__token"
@@ -238,8 +244,17 @@ _workspace() {
             workspace__subcmd__episodes__subcmd__help,subtree)
                 cmd="workspace__subcmd__episodes__subcmd__help__subcmd__subtree"
                 ;;
+            workspace__subcmd__files,batch)
+                cmd="workspace__subcmd__files__subcmd__batch"
+                ;;
             workspace__subcmd__files,cat)
                 cmd="workspace__subcmd__files__subcmd__cat"
+                ;;
+            workspace__subcmd__files,chmod)
+                cmd="workspace__subcmd__files__subcmd__chmod"
+                ;;
+            workspace__subcmd__files,cp)
+                cmd="workspace__subcmd__files__subcmd__cp"
                 ;;
             workspace__subcmd__files,get)
                 cmd="workspace__subcmd__files__subcmd__get"
@@ -262,11 +277,26 @@ _workspace() {
             workspace__subcmd__files,rm)
                 cmd="workspace__subcmd__files__subcmd__rm"
                 ;;
+            workspace__subcmd__files,stat)
+                cmd="workspace__subcmd__files__subcmd__stat"
+                ;;
+            workspace__subcmd__files,url)
+                cmd="workspace__subcmd__files__subcmd__url"
+                ;;
             workspace__subcmd__files,watch)
                 cmd="workspace__subcmd__files__subcmd__watch"
                 ;;
+            workspace__subcmd__files__subcmd__help,batch)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__batch"
+                ;;
             workspace__subcmd__files__subcmd__help,cat)
                 cmd="workspace__subcmd__files__subcmd__help__subcmd__cat"
+                ;;
+            workspace__subcmd__files__subcmd__help,chmod)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__chmod"
+                ;;
+            workspace__subcmd__files__subcmd__help,cp)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__cp"
                 ;;
             workspace__subcmd__files__subcmd__help,get)
                 cmd="workspace__subcmd__files__subcmd__help__subcmd__get"
@@ -288,6 +318,12 @@ _workspace() {
                 ;;
             workspace__subcmd__files__subcmd__help,rm)
                 cmd="workspace__subcmd__files__subcmd__help__subcmd__rm"
+                ;;
+            workspace__subcmd__files__subcmd__help,stat)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__stat"
+                ;;
+            workspace__subcmd__files__subcmd__help,url)
+                cmd="workspace__subcmd__files__subcmd__help__subcmd__url"
                 ;;
             workspace__subcmd__files__subcmd__help,watch)
                 cmd="workspace__subcmd__files__subcmd__help__subcmd__watch"
@@ -351,6 +387,9 @@ _workspace() {
                 ;;
             workspace__subcmd__help,key)
                 cmd="workspace__subcmd__help__subcmd__key"
+                ;;
+            workspace__subcmd__help,kill)
+                cmd="workspace__subcmd__help__subcmd__kill"
                 ;;
             workspace__subcmd__help,log)
                 cmd="workspace__subcmd__help__subcmd__log"
@@ -433,6 +472,9 @@ _workspace() {
             workspace__subcmd__help,template)
                 cmd="workspace__subcmd__help__subcmd__template"
                 ;;
+            workspace__subcmd__help,terminal)
+                cmd="workspace__subcmd__help__subcmd__terminal"
+                ;;
             workspace__subcmd__help,token)
                 cmd="workspace__subcmd__help__subcmd__token"
                 ;;
@@ -475,8 +517,17 @@ _workspace() {
             workspace__subcmd__help__subcmd__episodes,subtree)
                 cmd="workspace__subcmd__help__subcmd__episodes__subcmd__subtree"
                 ;;
+            workspace__subcmd__help__subcmd__files,batch)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__batch"
+                ;;
             workspace__subcmd__help__subcmd__files,cat)
                 cmd="workspace__subcmd__help__subcmd__files__subcmd__cat"
+                ;;
+            workspace__subcmd__help__subcmd__files,chmod)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__chmod"
+                ;;
+            workspace__subcmd__help__subcmd__files,cp)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__cp"
                 ;;
             workspace__subcmd__help__subcmd__files,get)
                 cmd="workspace__subcmd__help__subcmd__files__subcmd__get"
@@ -495,6 +546,12 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__files,rm)
                 cmd="workspace__subcmd__help__subcmd__files__subcmd__rm"
+                ;;
+            workspace__subcmd__help__subcmd__files,stat)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__stat"
+                ;;
+            workspace__subcmd__help__subcmd__files,url)
+                cmd="workspace__subcmd__help__subcmd__files__subcmd__url"
                 ;;
             workspace__subcmd__help__subcmd__files,watch)
                 cmd="workspace__subcmd__help__subcmd__files__subcmd__watch"
@@ -598,6 +655,9 @@ _workspace() {
             workspace__subcmd__help__subcmd__project__subcmd__workspace,show)
                 cmd="workspace__subcmd__help__subcmd__project__subcmd__workspace__subcmd__show"
                 ;;
+            workspace__subcmd__help__subcmd__ref,get)
+                cmd="workspace__subcmd__help__subcmd__ref__subcmd__get"
+                ;;
             workspace__subcmd__help__subcmd__ref,ls)
                 cmd="workspace__subcmd__help__subcmd__ref__subcmd__ls"
                 ;;
@@ -667,6 +727,9 @@ _workspace() {
             workspace__subcmd__help__subcmd__sandbox,timeout)
                 cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__timeout"
                 ;;
+            workspace__subcmd__help__subcmd__sandbox,url)
+                cmd="workspace__subcmd__help__subcmd__sandbox__subcmd__url"
+                ;;
             workspace__subcmd__help__subcmd__template,build)
                 cmd="workspace__subcmd__help__subcmd__template__subcmd__build"
                 ;;
@@ -681,6 +744,15 @@ _workspace() {
                 ;;
             workspace__subcmd__help__subcmd__template,show)
                 cmd="workspace__subcmd__help__subcmd__template__subcmd__show"
+                ;;
+            workspace__subcmd__help__subcmd__terminal,create)
+                cmd="workspace__subcmd__help__subcmd__terminal__subcmd__create"
+                ;;
+            workspace__subcmd__help__subcmd__terminal,rm)
+                cmd="workspace__subcmd__help__subcmd__terminal__subcmd__rm"
+                ;;
+            workspace__subcmd__help__subcmd__terminal,ticket)
+                cmd="workspace__subcmd__help__subcmd__terminal__subcmd__ticket"
                 ;;
             workspace__subcmd__help__subcmd__token,create)
                 cmd="workspace__subcmd__help__subcmd__token__subcmd__create"
@@ -940,6 +1012,9 @@ _workspace() {
             workspace__subcmd__project__subcmd__workspace__subcmd__help,show)
                 cmd="workspace__subcmd__project__subcmd__workspace__subcmd__help__subcmd__show"
                 ;;
+            workspace__subcmd__ref,get)
+                cmd="workspace__subcmd__ref__subcmd__get"
+                ;;
             workspace__subcmd__ref,help)
                 cmd="workspace__subcmd__ref__subcmd__help"
                 ;;
@@ -951,6 +1026,9 @@ _workspace() {
                 ;;
             workspace__subcmd__ref,set)
                 cmd="workspace__subcmd__ref__subcmd__set"
+                ;;
+            workspace__subcmd__ref__subcmd__help,get)
+                cmd="workspace__subcmd__ref__subcmd__help__subcmd__get"
                 ;;
             workspace__subcmd__ref__subcmd__help,help)
                 cmd="workspace__subcmd__ref__subcmd__help__subcmd__help"
@@ -1042,6 +1120,9 @@ _workspace() {
             workspace__subcmd__sandbox,timeout)
                 cmd="workspace__subcmd__sandbox__subcmd__timeout"
                 ;;
+            workspace__subcmd__sandbox,url)
+                cmd="workspace__subcmd__sandbox__subcmd__url"
+                ;;
             workspace__subcmd__sandbox__subcmd__help,changes)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__changes"
                 ;;
@@ -1096,6 +1177,9 @@ _workspace() {
             workspace__subcmd__sandbox__subcmd__help,timeout)
                 cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__timeout"
                 ;;
+            workspace__subcmd__sandbox__subcmd__help,url)
+                cmd="workspace__subcmd__sandbox__subcmd__help__subcmd__url"
+                ;;
             workspace__subcmd__template,build)
                 cmd="workspace__subcmd__template__subcmd__build"
                 ;;
@@ -1132,6 +1216,30 @@ _workspace() {
             workspace__subcmd__template__subcmd__help,show)
                 cmd="workspace__subcmd__template__subcmd__help__subcmd__show"
                 ;;
+            workspace__subcmd__terminal,create)
+                cmd="workspace__subcmd__terminal__subcmd__create"
+                ;;
+            workspace__subcmd__terminal,help)
+                cmd="workspace__subcmd__terminal__subcmd__help"
+                ;;
+            workspace__subcmd__terminal,rm)
+                cmd="workspace__subcmd__terminal__subcmd__rm"
+                ;;
+            workspace__subcmd__terminal,ticket)
+                cmd="workspace__subcmd__terminal__subcmd__ticket"
+                ;;
+            workspace__subcmd__terminal__subcmd__help,create)
+                cmd="workspace__subcmd__terminal__subcmd__help__subcmd__create"
+                ;;
+            workspace__subcmd__terminal__subcmd__help,help)
+                cmd="workspace__subcmd__terminal__subcmd__help__subcmd__help"
+                ;;
+            workspace__subcmd__terminal__subcmd__help,rm)
+                cmd="workspace__subcmd__terminal__subcmd__help__subcmd__rm"
+                ;;
+            workspace__subcmd__terminal__subcmd__help,ticket)
+                cmd="workspace__subcmd__terminal__subcmd__help__subcmd__ticket"
+                ;;
             workspace__subcmd__token,create)
                 cmd="workspace__subcmd__token__subcmd__create"
                 ;;
@@ -1151,7 +1259,7 @@ _workspace() {
 
     case "${cmd}" in
         workspace)
-            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs events cp files note ports port-forward project complete history rollback policy review sandbox template nfs key token whoami status completions generate serve-lazy-mount help"
+            opts="-h -V --store --json --help --version snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs kill events cp files note ports port-forward project complete history rollback policy review sandbox template nfs key token terminal whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1985,7 +2093,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__files)
-            opts="-h --store --json --help ls cat put get rm mkdir mv watch help"
+            opts="-h --store --json --help ls cat put get rm mkdir mv cp chmod stat batch url watch help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2005,8 +2113,95 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__files__subcmd__batch)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__files__subcmd__cat)
             opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__chmod)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__cp)
+            opts="-r -h --recursive --replace --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2064,7 +2259,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__files__subcmd__help)
-            opts="ls cat put get rm mkdir mv watch help"
+            opts="ls cat put get rm mkdir mv cp chmod stat batch url watch help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2077,7 +2272,49 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__files__subcmd__help__subcmd__batch)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__files__subcmd__help__subcmd__cat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__chmod)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__cp)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2176,6 +2413,34 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__files__subcmd__help__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__stat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__help__subcmd__url)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2356,6 +2621,72 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__files__subcmd__stat)
+            opts="-h --no-follow --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__files__subcmd__url)
+            opts="-h --server --api-key --upload --max-size --expires --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --expires)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__files__subcmd__watch)
             opts="-r -h --recursive --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -2436,7 +2767,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help)
-            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs events cp files note ports port-forward project complete history rollback policy review sandbox template nfs key token whoami status completions generate serve-lazy-mount help"
+            opts="snapshot log show ls cat diff merge-file merge-tree checkout mount umount rm refs ref branch tag gc verify export import import-git episode episodes try run exec shell ps logs kill events cp files note ports port-forward project complete history rollback policy review sandbox template nfs key token terminal whoami status completions generate serve-lazy-mount help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2744,7 +3075,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__files)
-            opts="ls cat put get rm mkdir mv watch"
+            opts="ls cat put get rm mkdir mv cp chmod stat batch url watch"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2757,7 +3088,49 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__files__subcmd__batch)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__files__subcmd__cat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__chmod)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__cp)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2842,6 +3215,34 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__files__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__stat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__files__subcmd__url)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2998,6 +3399,20 @@ _workspace() {
         workspace__subcmd__help__subcmd__key__subcmd__rm)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__kill)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -3612,8 +4027,22 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__ref)
-            opts="ls set rm"
+            opts="ls get set rm"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__ref__subcmd__get)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -3780,7 +4209,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__sandbox)
-            opts="ls create get rm extend timeout pause resume label stats metrics commit restore rebase fork changes diff"
+            opts="ls create get rm extend timeout pause resume label stats metrics url commit restore rebase fork changes diff"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4031,6 +4460,20 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__help__subcmd__sandbox__subcmd__url)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__help__subcmd__serve__subcmd__lazy__subcmd__mount)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -4186,6 +4629,62 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__help__subcmd__template__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__terminal)
+            opts="create ticket rm"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__terminal__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__terminal__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__help__subcmd__terminal__subcmd__ticket)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -4572,8 +5071,45 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        workspace__subcmd__kill)
+            opts="-s -h --signal --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --signal)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         workspace__subcmd__log)
-            opts="-n -h --ref --limit --store --json --help"
+            opts="-n -h --ref --limit --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4588,6 +5124,14 @@ _workspace() {
                     return 0
                     ;;
                 -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -6595,7 +7139,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__ps)
-            opts="-q -h --tag --quiet --server --api-key --store --json --help"
+            opts="-p -q -h --tag --processes --quiet --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6628,7 +7172,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__ref)
-            opts="-h --store --json --help ls set rm help"
+            opts="-h --store --json --help ls get set rm help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -6648,9 +7192,52 @@ _workspace() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        workspace__subcmd__ref__subcmd__help)
-            opts="ls set rm help"
+        workspace__subcmd__ref__subcmd__get)
+            opts="-h --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__ref__subcmd__help)
+            opts="ls get set rm help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__ref__subcmd__help__subcmd__get)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -7049,13 +7636,21 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__rm)
-            opts="-h --ref --store --json --help"
+            opts="-h --ref --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --ref)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -7208,7 +7803,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox)
-            opts="-h --store --json --help ls create get rm extend timeout pause resume label stats metrics commit restore rebase fork changes diff help"
+            opts="-h --store --json --help ls create get rm extend timeout pause resume label stats metrics url commit restore rebase fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -7299,7 +7894,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__create)
-            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --at --on-end --snapshot --dir --provider --materialize --root --timeout --on-timeout --server --api-key --store --json --help"
+            opts="-h --template --name --allow-duplicate-name --env --cpu --memory --disk --network --allow --label --project --agent --trace --follow --at --on-end --snapshot --dir --provider --materialize --root --nfs-allow --timeout --on-timeout --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -7386,6 +7981,10 @@ _workspace() {
                     ;;
                 --root)
                     COMPREPLY=($(compgen -W "discarded kept" -- "${cur}"))
+                    return 0
+                    ;;
+                --nfs-allow)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --timeout)
@@ -7559,7 +8158,7 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__help)
-            opts="ls create get rm extend timeout pause resume label stats metrics commit restore rebase fork changes diff help"
+            opts="ls create get rm extend timeout pause resume label stats metrics url commit restore rebase fork changes diff help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -7811,6 +8410,20 @@ _workspace() {
             return 0
             ;;
         workspace__subcmd__sandbox__subcmd__help__subcmd__timeout)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__help__subcmd__url)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -8120,6 +8733,43 @@ _workspace() {
                 return 0
             fi
             case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__sandbox__subcmd__url)
+            opts="-h --expires --host-header --path --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --expires)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host-header)
+                    COMPREPLY=($(compgen -W "keep localhost" -- "${cur}"))
+                    return 0
+                    ;;
                 --server)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -8581,6 +9231,208 @@ _workspace() {
             ;;
         workspace__subcmd__template__subcmd__show)
             opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__terminal)
+            opts="-h --store --json --help create ticket rm help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__terminal__subcmd__create)
+            opts="-h --shell --cwd --env --user --cols --rows --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --shell)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cwd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --env)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --user)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cols)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rows)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__terminal__subcmd__help)
+            opts="create ticket rm help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__terminal__subcmd__help__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__terminal__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__terminal__subcmd__help__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__terminal__subcmd__help__subcmd__ticket)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__terminal__subcmd__rm)
+            opts="-h --server --api-key --store --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --api-key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=()
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o plusdirs
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        workspace__subcmd__terminal__subcmd__ticket)
+            opts="-h --read-only --server --api-key --store --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

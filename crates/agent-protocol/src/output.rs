@@ -5,9 +5,9 @@
 //! output over the connection, and the server writes the files. The output is a sequence of bytes, stdout and
 //! stderr in the order of arrival, and each byte has an offset. It is stored in segments: files named
 //! `<command>.<offset of the first byte in hex>`, each a sequence of frames. The oldest segment is removed once
-//! the later ones hold at least the retention, the number of bytes that are kept in any case; readers of its bytes get
-//! a gap. The server may also remove segments: all but the last of a running command, and all of a command that has
-//! exited.
+//! the later ones hold at least the retention, the minimum number of bytes that the writer keeps; readers of its bytes
+//! get a gap. The server may remove more segments: all but the last of a running command, and all of a command that
+//! has exited.
 //!
 //! A frame is a header (stream u8, length u32, time i64 in milliseconds since 1970, offset u64, little endian) and
 //! its data. One writer appends; a reader returns complete frames and waits for the rest. A frame of which only a part
@@ -16,6 +16,7 @@
 //! The newest segment of a command has the owner's execute bit set. It tells a reader at the end of a segment
 //! that there is no next one, without listing the directory, which contains the output of all commands.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
 use std::ops::Range;
@@ -24,7 +25,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, fstat, openat, statat, unlinkat};
 
-/// Default retention per command: minimum number of bytes of output that are kept.
+/// Default retention per command: minimum number of bytes of output that the writer keeps.
 pub const RETENTION_DEFAULT: u64 = 16 << 20;
 
 const HEADER_LEN: usize = 21;
@@ -183,7 +184,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Creates the output of `command` in `directory`. At least the last `retention` bytes are kept; 0
+    /// Creates the output of `command` in `directory`. The writer keeps at least the last `retention` bytes; 0
     /// selects the default.
     pub fn create(directory: OwnedFd, command: &str, retention: u64) -> io::Result<Self> {
         if !is_valid_id(command) {
@@ -395,17 +396,25 @@ pub fn remove_segment(directory: impl AsFd, segment: &Segment) -> io::Result<()>
     unlink(&directory.as_fd().try_clone_to_owned()?, &segment.command, segment.offset)
 }
 
-/// Removes the output of a command.
-pub fn remove(directory: impl AsFd, command: &str) -> io::Result<()> {
-    if !is_valid_id(command) {
+/// Removes the output of commands. The directory, which contains the output of all commands, is read once for all of
+/// them.
+pub fn remove(directory: impl AsFd, commands: &[String]) -> io::Result<()> {
+    if commands.iter().any(|command| !is_valid_id(command)) {
         return Err(invalid_id());
     }
     let directory = directory.as_fd().try_clone_to_owned()?;
-    if first_segment(&directory, command)? == FirstSegment::Only {
-        return unlink(&directory, command, 0);
-    }
-    for offset in segments(&directory, command)? {
-        unlink(&directory, command, offset)?;
+    let commands: HashSet<&[u8]> = commands.iter().map(String::as_bytes).collect();
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        let Some(command) = name.split(|byte| *byte == b'.').next().filter(|id| commands.contains(id)) else {
+            continue;
+        };
+        // A valid id is ASCII.
+        let Ok(command) = std::str::from_utf8(command) else { continue };
+        if let Some(offset) = segment_offset(command, name) {
+            unlink(&directory, command, offset)?;
+        }
     }
     Ok(())
 }
@@ -421,8 +430,9 @@ pub fn has_segments(directory: impl AsFd, command: &str) -> io::Result<bool> {
         || !segments(&directory, command)?.is_empty())
 }
 
-/// Returns the offsets between which output of a command is kept, gaps included; `None` if none is left. Of a damaged
-/// segment, only the part before the damage counts.
+/// Returns the range from the start of the first segment of a command to the end of the last frame; `None` if no
+/// segment is left. The range includes gaps before the last frame, but none after it. If the last segment is damaged,
+/// only the part before the damage counts.
 pub fn kept_range(directory: impl AsFd, command: &str) -> io::Result<Option<Range<u64>>> {
     if !is_valid_id(command) {
         return Err(invalid_id());
@@ -454,9 +464,9 @@ fn end_of_segment(file: File, start: u64) -> io::Result<u64> {
         if skipped < header.len as u64 {
             break;
         }
-        if header.stream != Stream::Exit {
-            end = end.max(header.offset + skipped);
-        }
+        // The exit status is no output, but before it there may be output that could not be written.
+        let output = if header.stream == Stream::Exit { 0 } else { skipped };
+        end = end.max(header.offset + output);
         position += HEADER_LEN as u64 + skipped;
     }
     Ok(end)

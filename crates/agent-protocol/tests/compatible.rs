@@ -6,7 +6,8 @@ use std::path::Path;
 
 use prost_types::{DescriptorProto, FileDescriptorSet};
 
-/// Returns a line for each field, value and method, with everything that is part of the wire format.
+/// Returns a line for each field, enum value and method, with everything that is part of the wire format. Enums nested
+/// in messages are left out; the protocol has none.
 fn wire_facts(descriptors: &FileDescriptorSet) -> BTreeSet<String> {
     let mut wire_facts = BTreeSet::new();
     for file in &descriptors.file {

@@ -27,16 +27,19 @@ struct Shared {
     progress_notify: Notify,
     /// Directory of output files; `None` if output is sent over the connection.
     output_directory: Option<OwnedFd>,
+    /// Capabilities of the agent (`privileges.rs`).
     privileges: Privileges,
 }
 
 #[derive(Default)]
 struct State {
+    /// Commands by id.
     commands: HashMap<String, CommandEntry>,
     /// Commands with progress since the last report.
     changed: BTreeSet<String>,
     /// Supervisors of commands that have processes, by PID.
     supervisors: HashMap<Pid, CommandSupervisor>,
+    /// Supervisors without a program, for the next commands.
     idle_supervisors: IdleSupervisors,
     /// Running I/O worker (`io.rs`).
     io_worker: Option<Pid>,
@@ -73,6 +76,7 @@ struct CommandSupervisor {
 /// Command with the channel to its task.
 struct CommandEntry {
     progress: CommandProgress,
+    /// Sender of messages to the task of the command.
     mailbox: mpsc::Sender<CommandMessage>,
     /// Output that the server has not stored yet; `None` if output goes to files.
     unstored: Option<UnstoredOutput>,
@@ -359,10 +363,11 @@ mod tests {
 
     #[tokio::test]
     async fn resumed_commands_are_to_be_notified_even_if_all_output_is_stored() {
-        let agent = AgentState::new(None, Privileges::default());
+        let (no_output_directory, has_stdin, default_retention) = (None, false, 0);
+        let agent = AgentState::new(no_output_directory, Privileges::default());
         let (mailbox, _inbox) = mpsc::channel(1);
-        assert!(agent.add("cmd-1", mailbox, false));
-        let mut output = agent.create_output("cmd-1", 0).unwrap();
+        assert!(agent.add("cmd-1", mailbox, has_stdin));
+        let mut output = agent.create_output("cmd-1", default_retention).unwrap();
         output.write(workspace_agent_protocol::output::Stream::Stdout, 0, b"text").unwrap();
         assert_eq!(agent.resume_output(&HashMap::from([("cmd-1".to_owned(), 4)])), ["cmd-1"]);
         assert!(agent.take_unsent("cmd-1").is_empty());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use tokio::sync::mpsc;
@@ -13,6 +13,7 @@ use workspace_agent_protocol::v1::{CommandEnd, CommandProgress, CreatePtyRequest
 
 use crate::agent_state::{AgentState, CommandMessage};
 use crate::buffer::Buffer;
+use crate::clock::now;
 use crate::output::OutputSink;
 use crate::process_tree;
 use crate::program_start::{
@@ -64,11 +65,14 @@ pub(crate) enum CommandError {
 /// Parameters of a command or terminal.
 struct CommandSpec {
     id: String,
+    /// Program and arguments.
     args: Vec<String>,
+    /// Lookup of the program: in `PATH`, or as a path.
     lookup: ProgramLookup,
     /// Text of the command, if it is too long for an argument; the arguments then tell the shell to read it from a
     /// descriptor.
     script: Option<String>,
+    /// Working directory.
     directory: String,
     environment: HashMap<String, String>,
     timeout: Option<Duration>,
@@ -78,6 +82,7 @@ struct CommandSpec {
     output_retention: u64,
     /// True if the command blocks while clients have not received its output. Otherwise the oldest output is dropped.
     has_backpressure: bool,
+    /// Size of the terminal; `None` without a terminal.
     terminal: Option<TerminalSize>,
     /// User that runs it; `None` for the user of the agent.
     user: Option<User>,
@@ -203,6 +208,7 @@ struct RunningCommand {
     pid: u32,
     /// Time at which the PID is reported to the server; `None` if there was other progress to report.
     pid_deadline: Option<Instant>,
+    /// Receiver of messages from the server's connection.
     inbox: mpsc::Receiver<CommandMessage>,
     /// Write end of the standard input; `None` if it is closed.
     stdin: Option<NonBlockingFd>,
@@ -222,6 +228,7 @@ struct RunningCommand {
     stderr_buffer: Buffer,
     /// Pipe on which the supervisor reports; `None` if there are no more reports.
     report_pipe: Option<NonBlockingFd>,
+    /// Destination of the output: files, or the connection to the server.
     output: OutputSink,
     /// Number of bytes that a command with backpressure may print ahead of its reader; `None` for others.
     window: Option<u64>,
@@ -231,7 +238,9 @@ struct RunningCommand {
     deadline: Option<Instant>,
     /// Time since which the timeout is suspended, because the sandbox is paused; `None` if it is not.
     suspended_since: Option<Instant>,
+    /// Stage of terminating the command after its timeout, or by a kill.
     termination: Termination,
+    /// Exit of the program; `None` until the supervisor has reported it.
     exit: Option<Exit>,
 }
 
@@ -264,6 +273,7 @@ struct Exit {
     idle_deadline: Instant,
     /// Time at which the exit is reported in any case.
     report_deadline: Instant,
+    /// True if the server was told.
     is_reported: bool,
 }
 
@@ -596,6 +606,8 @@ impl RunningCommand {
         self.report_progress();
     }
 
+    /// Handles a write to the standard input. `written` is the number of bytes; `None` if the program has closed its
+    /// end.
     fn on_input_written(&mut self, written: Option<usize>) {
         match written {
             Some(written) => {
@@ -712,12 +724,6 @@ fn environment(requested: HashMap<String, String>, user: Option<&User>) -> HashM
     }
     environment.extend(requested);
     environment
-}
-
-/// Returns the time in milliseconds since the Unix epoch.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Waits until a time; forever if there is none.

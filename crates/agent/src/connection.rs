@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use tokio::sync::mpsc;
@@ -21,6 +21,7 @@ use workspace_agent_protocol::v1::{
 use workspace_agent_protocol::{IO_WORKER_ID, PROTOCOL_VERSION};
 
 use crate::agent_state::{AgentState, CommandMessage};
+use crate::clock::now;
 use crate::command::{self, CommandError};
 use crate::output::OutputEvent;
 use crate::process_tree;
@@ -157,9 +158,7 @@ async fn registration_response(
 }
 
 fn new_heartbeat() -> Heartbeat {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let timestamp = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
-    Heartbeat { timestamp, resource_usage: None }
+    Heartbeat { timestamp: now(), resource_usage: None }
 }
 
 /// Describes a process. `remaining` is the number of bytes that are left for the arguments of all processes.

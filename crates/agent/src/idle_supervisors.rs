@@ -20,6 +20,7 @@ pub(crate) const DESCRIPTORS_MAX: usize = 5;
 /// Supervisor without a program. It exits when the socket is closed.
 pub(crate) struct IdleSupervisor {
     pub(crate) pid: Pid,
+    /// Socket over which it receives its next program.
     pub(crate) socket: OwnedFd,
 }
 

@@ -17,10 +17,14 @@ const CPU_SET_SIZE: usize = 1024;
 /// show, is `None`. `oom_score` is read only with [`CommandUsers::All`]; otherwise it cannot change, and is `None`.
 #[derive(PartialEq, Eq)]
 pub(crate) struct InheritedAttributes {
+    /// Soft and hard limit of each resource.
     limits: [Option<(libc::rlim64_t, libc::rlim64_t)>; LIMITS],
     scheduling: Option<Scheduling>,
+    /// Mask of the CPUs.
     affinity: Option<[u8; CPU_SET_SIZE]>,
+    /// Value of `ioprio_get`.
     io_priority: Option<libc::c_long>,
+    /// Text of `/proc/PID/oom_score_adj`.
     oom_score: Option<Vec<u8>>,
 }
 

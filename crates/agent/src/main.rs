@@ -3,9 +3,18 @@
 //! It connects to the server, registers for its sandbox, and runs the requested commands. It has a single
 //! thread, so that it can fork safely; `program_start.rs` explains why it forks. As the first process it also
 //! reaps orphans.
+//!
+//! - `agent_state`, `command`, `output`, `buffer`: the commands that run, and their output.
+//! - `connection`, `server_connection`, `transport`, `tls`, `parameters`: the connection to the server.
+//! - `program_start`, `supervisor`, `idle_supervisors`, `program_image`, `inherited_attributes`, `path_search`,
+//!   `script`, `stream`: starting a program under a supervisor, the process that adopts its orphans.
+//! - `user`, `privileges`, `command_seccomp`: users, capabilities and system calls of commands.
+//! - `process_tree`, `reaper`, `usage`: processes of the sandbox.
+//! - `io`: the I/O worker, a second process that serves files and ports.
 
 mod agent_state;
 mod buffer;
+mod clock;
 mod command;
 mod command_seccomp;
 mod connection;

@@ -166,6 +166,7 @@ impl Queue {
 mod tests {
     use super::*;
 
+    /// Returns offset and content of each piece of output.
     fn data_of(events: &[OutputEvent]) -> Vec<(u64, &[u8])> {
         let data = events.iter().filter_map(|event| match event {
             OutputEvent::Data(frame) => Some((frame.offset, frame.data.as_slice())),

@@ -74,6 +74,7 @@ mod tests {
         assert_eq!(tried("ls", Some("/a:/b c")), ["/a/ls", "/b c/ls"]);
         assert_eq!(tried("ls", Some(":/a:")), ["./ls", "/a/ls", "./ls"], "an empty entry is the directory");
         assert_eq!(tried("ls", Some("")), ["./ls"]);
+        // Without the variable `PATH`.
         assert_eq!(tried("ls", None), ["/bin/ls", "/usr/bin/ls"]);
         assert_eq!(search("ls", Some("/a"), missing).0, libc::ENOENT);
         let long = "x".repeat(PATH_MAX - "/ls\0".len());

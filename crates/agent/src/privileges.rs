@@ -7,11 +7,7 @@
 
 use std::io;
 
-/// `_LINUX_CAPABILITY_VERSION_3`.
-const CAPABILITY_VERSION: u32 = 0x2008_0522;
-const CAP_KILL: u32 = 5;
-const CAP_SETGID: u32 = 6;
-const CAP_SETUID: u32 = 7;
+use linux_raw_sys::general::{_LINUX_CAPABILITY_VERSION_3, CAP_KILL, CAP_SETGID, CAP_SETUID};
 
 /// `struct __user_cap_header_struct`.
 #[repr(C)]
@@ -87,7 +83,7 @@ impl Privileges {
 }
 
 fn get() -> io::Result<Capabilities> {
-    let header = Header { version: CAPABILITY_VERSION, pid: 0 };
+    let header = Header { version: _LINUX_CAPABILITY_VERSION_3, pid: 0 };
     // The second structure has the capabilities from 32 on.
     let mut sets = [Capabilities::default(); 2];
     // SAFETY: the structures have the layout of this version, and outlive the call.
@@ -96,7 +92,7 @@ fn get() -> io::Result<Capabilities> {
 }
 
 fn set(first: Capabilities) -> io::Result<()> {
-    let header = Header { version: CAPABILITY_VERSION, pid: 0 };
+    let header = Header { version: _LINUX_CAPABILITY_VERSION_3, pid: 0 };
     let sets = [first, Capabilities::default()];
     // SAFETY: the structures have the layout of this version, and outlive the call.
     let done = unsafe { libc::syscall(libc::SYS_capset, &raw const header, sets.as_ptr()) };

@@ -53,11 +53,14 @@ pub(crate) struct Program {
     arguments: Vec<CString>,
     environment: Vec<CString>,
     directory: CString,
+    /// Size of the terminal; `None` for pipes.
     terminal: Option<TerminalSize>,
     /// Text of a command that is too long for an argument (128 KiB), in a memfd that the shell reads at `SCRIPT_FD`
     /// (`script.rs`).
     script: Option<OwnedFd>,
+    /// Lookup of the program: in `PATH`, or as a path.
     lookup: ProgramLookup,
+    /// Filter of system calls for the program; `None` if it has none.
     pub(crate) seccomp_filter: Option<&'static CommandSeccompFilter>,
     /// User that runs the program; `None` for the user of the agent.
     pub(crate) user: Option<User>,
@@ -154,6 +157,7 @@ impl Program {
 
 /// Running program with the agent's ends of its pipes.
 pub(crate) struct StartedProgram {
+    /// Process that started the program, and its report pipe.
     pub(crate) supervisor: ProgramSupervisor,
     pub(crate) stdin: NonBlockingFd,
     pub(crate) stdout: NonBlockingFd,
@@ -177,6 +181,7 @@ pub(crate) struct ProgramSupervisor {
 /// confirms it; until then it is kept with its streams, which may already have input.
 pub(crate) struct UnconfirmedProgram {
     program: Program,
+    /// Its ends of standard input, output and error.
     streams: [OwnedFd; 3],
 }
 
@@ -375,7 +380,9 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_started_if_a_stream_cannot_be_registered() {
-        let program = Program::new(&["/bin/sleep", "60"], None, "/", std::iter::empty(), None).unwrap();
+        let (no_script, no_environment, no_terminal) = (None, std::iter::empty(), None);
+        let program =
+            Program::new(&["/bin/sleep", "60"], no_script, "/", no_environment, no_terminal).unwrap();
         let (stderr, child_stderr) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
         let mut streams = Streams::of_pipes().unwrap();
         streams.child[2] = child_stderr;

@@ -37,7 +37,9 @@ pub(crate) fn connector(trusted: &[Vec<u8>]) -> Result<TlsConnector, Error> {
 
 #[derive(Debug)]
 struct PinnedVerifier {
+    /// Certificates that are accepted as they are.
     trusted: Vec<CertificateDer<'static>>,
+    /// Verifier of other certificates, and of all signatures.
     webpki: Arc<WebPkiServerVerifier>,
 }
 

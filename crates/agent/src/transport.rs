@@ -14,7 +14,7 @@ use workspace_agent_protocol::start_parameters::StartParameters;
 
 use crate::tls;
 
-/// Timeout of a TCP connection attempt.
+/// Timeout of a connection attempt, for all addresses of the server and the TLS handshake together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of HTTP/2 keep-alive pings, since a network can drop a connection silently.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);

@@ -142,6 +142,7 @@ mod tests {
         web:x:33:34:web:/var/www:/bin/false\n7:x:8:8::/seven:/bin/sh\n";
     const GROUPS: &str = "root:x:0:\nadm:x:4:web,other\nbad\nlogs:x:5:web\nwebs:x:6:webs\n";
 
+    /// Returns UID, GID, supplementary groups, name and home directory of a user.
     fn parse(requested: &str) -> Option<(u32, u32, Vec<u32>, String, String)> {
         let user = User::parse(requested, USERS, GROUPS, Privileges::default())?;
         Some((user.uid, user.gid, user.groups, user.name, user.home))
@@ -163,6 +164,7 @@ mod tests {
     #[test]
     fn the_user_of_the_agent_needs_no_privileges() {
         let own = rustix::process::getuid().as_raw().to_string();
+        // An empty name selects the user of the agent.
         assert_eq!(User::find("", Privileges::default()).unwrap(), None);
         assert_eq!(User::find(&own, Privileges::default()).unwrap(), None);
         let other = User::find("54321", Privileges::default()).unwrap_err();

@@ -80,11 +80,9 @@ pub struct Diff {
     pub to: String,
     /// Sums over all differences, including those beyond `limit`. Absent without `insight=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub totals: Option<DiffTotals>,
     /// Risks of the differences as a whole. Absent without `insight=true`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Object>>)]
     pub notes: Option<Vec<RiskNote>>,
     /// Differences, ordered by path, at most `limit`.
     pub entries: Vec<Difference>,
@@ -126,7 +124,7 @@ pub struct Difference {
     pub causes: Option<Vec<String>>,
     /// Additional fields of the same object, with `insight=true`.
     #[serde(flatten)]
-    #[schema(ignore)]
+    #[schema(value_type = DifferenceInsight)]
     pub insight: Option<DifferenceInsight>,
 }
 
@@ -161,8 +159,8 @@ pub struct DifferenceSide {
     pub size: u64,
 }
 
-/// Additional fields of a difference with `insight=true`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Additional fields of a difference with `insight=true`. Without it all are absent.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DifferenceInsight {
     /// Content of the files: `text` or `binary`. Absent if neither side is a file.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,15 +170,18 @@ pub struct DifferenceInsight {
     /// Number of lines that only the old text has; null if lines were not compared.
     pub lines_removed: Option<u64>,
     /// True if a file is too large for a comparison of lines.
+    #[schema(required = false)]
     pub too_large: bool,
     /// Change of the size of the content in bytes; negative if it shrank.
+    #[schema(required = false)]
     pub size_change: i64,
     /// Risks of this difference.
+    #[schema(required = false)]
     pub notes: Vec<RiskNote>,
 }
 
 /// Risk, with its location.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct RiskNote {
     /// Code of the risk; `docs/insight.md` lists them.
     pub code: String,
@@ -198,7 +199,7 @@ pub struct RiskNote {
 // Repeats `insight::Totals` of the state engine, because this crate must stay light and does not depend on the
 // engine; the server converts.
 /// Sums over all differences.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct DiffTotals {
     /// Number of added entries, including directories.
     pub added: u64,

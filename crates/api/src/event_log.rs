@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::projects::CompletionConflict;
+use crate::sandboxes::RevertedChanges;
 
 /// Type of the message in a stream that reports missing events.
 pub const GAP: &str = "gap";
@@ -24,6 +25,7 @@ pub struct EventsQuery {
     pub sandbox: Option<String>,
     /// Filter by type, such as `sandbox.created`.
     #[serde(rename = "type")]
+    #[param(value_type = Option<EventType>)]
     pub kind: Option<String>,
     /// Filter by the name of the project, or of the project of the sandbox.
     pub project: Option<String>,
@@ -58,13 +60,8 @@ pub struct EventPage {
 pub struct Event {
     /// Number of the event. A later event has a higher number. Numbers are not consecutive.
     pub id: u64,
-    /// Type; `docs/events.md` says what each means: `sandbox.starting`, `sandbox.running`, `sandbox.created`,
-    /// `sandbox.restored`, `sandbox.base_moved`, `sandbox.rebased`, `sandbox.rebase_conflicted`, `sandbox.paused`,
-    /// `sandbox.resumed`, `sandbox.expiring`, `sandbox.expired`, `sandbox.error`, `sandbox.deleted`, `agent.connected`,
-    /// `agent.disconnected` (both of the guest agent), `snapshot.created`, `template.built`, `project.created`,
-    /// `project.updated`, `project.deleted`, `project.advanced`, `completion.queued`, `completion.landed`,
-    /// `completion.in_review`, `completion.refused`, `completion.failed`, `review.opened`, `review.resolved`,
-    /// `review.escalated`, `review.expired` or `policy.changed`. Later versions may add types.
+    /// Type of the event. A string, so that clients read events of later servers.
+    #[schema(value_type = EventType)]
     #[serde(rename = "type")]
     pub kind: String,
     /// Time of the event.
@@ -78,6 +75,107 @@ pub struct Event {
     pub sandbox_id: Option<String>,
     /// Details, which depend on the type.
     pub data: EventData,
+}
+
+/// Type of an event; `docs/events.md` says more about each. Later versions may add types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum EventType {
+    /// A sandbox was created.
+    #[serde(rename = "sandbox.created")]
+    SandboxCreated,
+    /// Processes of the sandbox are being started.
+    #[serde(rename = "sandbox.starting")]
+    SandboxStarting,
+    /// The guest agent of the sandbox is ready.
+    #[serde(rename = "sandbox.running")]
+    SandboxRunning,
+    /// The workspace of the sandbox was replaced by a snapshot.
+    #[serde(rename = "sandbox.restored")]
+    SandboxRestored,
+    /// The head of the project of the sandbox has changes that its workspace does not have.
+    #[serde(rename = "sandbox.base_moved")]
+    SandboxBaseMoved,
+    /// The changes in the workspace of the sandbox were merged with a newer head of its project.
+    #[serde(rename = "sandbox.rebased")]
+    SandboxRebased,
+    /// The changes in the workspace of the sandbox conflict with the head of its project, so it was not rebased.
+    #[serde(rename = "sandbox.rebase_conflicted")]
+    SandboxRebaseConflicted,
+    /// Refused changes were reverted in the workspace of the sandbox.
+    #[serde(rename = "sandbox.changes_reverted")]
+    SandboxChangesReverted,
+    /// The sandbox was paused.
+    #[serde(rename = "sandbox.paused")]
+    SandboxPaused,
+    /// The sandbox was resumed.
+    #[serde(rename = "sandbox.resumed")]
+    SandboxResumed,
+    /// The sandbox will expire soon.
+    #[serde(rename = "sandbox.expiring")]
+    SandboxExpiring,
+    /// The sandbox expired and is about to be removed.
+    #[serde(rename = "sandbox.expired")]
+    SandboxExpired,
+    /// The sandbox was removed.
+    #[serde(rename = "sandbox.deleted")]
+    SandboxDeleted,
+    /// The sandbox failed.
+    #[serde(rename = "sandbox.error")]
+    SandboxError,
+    /// The guest agent connected.
+    #[serde(rename = "agent.connected")]
+    AgentConnected,
+    /// The guest agent disconnected.
+    #[serde(rename = "agent.disconnected")]
+    AgentDisconnected,
+    /// A snapshot was created, in a sandbox or by an upload.
+    #[serde(rename = "snapshot.created")]
+    SnapshotCreated,
+    /// A template was built.
+    #[serde(rename = "template.built")]
+    TemplateBuilt,
+    /// A project was created.
+    #[serde(rename = "project.created")]
+    ProjectCreated,
+    /// The name or the settings of a project changed.
+    #[serde(rename = "project.updated")]
+    ProjectUpdated,
+    /// A project was deleted.
+    #[serde(rename = "project.deleted")]
+    ProjectDeleted,
+    /// The head of a project moved.
+    #[serde(rename = "project.advanced")]
+    ProjectAdvanced,
+    /// A completion waits to be merged.
+    #[serde(rename = "completion.queued")]
+    CompletionQueued,
+    /// The changes of a completion are in the head, and none of its reviews is undecided.
+    #[serde(rename = "completion.landed")]
+    CompletionLanded,
+    /// A completion waits for reviews.
+    #[serde(rename = "completion.in_review")]
+    CompletionInReview,
+    /// No change of a completion was allowed.
+    #[serde(rename = "completion.refused")]
+    CompletionRefused,
+    /// A completion could not be merged, and is not tried again.
+    #[serde(rename = "completion.failed")]
+    CompletionFailed,
+    /// A review waits for a decision.
+    #[serde(rename = "review.opened")]
+    ReviewOpened,
+    /// A review was decided.
+    #[serde(rename = "review.resolved")]
+    ReviewResolved,
+    /// A review was not decided in time, and waits for somebody else.
+    #[serde(rename = "review.escalated")]
+    ReviewEscalated,
+    /// A review was not decided in time: the head keeps its version.
+    #[serde(rename = "review.expired")]
+    ReviewExpired,
+    /// A project has a new version of its policy.
+    #[serde(rename = "policy.changed")]
+    PolicyChanged,
 }
 
 /// Details of an event. A field is absent if the event does not have it.
@@ -99,6 +197,10 @@ pub struct EventData {
     /// Name of the project, or of the project of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
+    /// Id of the project, in events about projects, completions, reviews and policies: another project may get the name
+    /// later. Absent for agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project_id: Option<String>,
     /// Creation time of the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
@@ -107,8 +209,8 @@ pub struct EventData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub expires_at: Option<String>,
-    /// Id of a snapshot: the created one; the one whose files the sandbox has now (restored, rebased) or has only there
-    /// (paused to disk); in `project.advanced`, the head.
+    /// Id of a snapshot: the created one; the one whose files the sandbox has now (restored, rebased, changes reverted) or
+    /// has only there (paused to disk); in `project.advanced`, the head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
     /// Bytes that the snapshot added to the store. Absent if it belongs to a bound key.
@@ -144,6 +246,9 @@ pub struct EventData {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub conflicts: Vec<CompletionConflict>,
+    /// Refused changes that were reverted in the workspace of a sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverted: Option<RevertedChanges>,
 }
 
 /// Range of numbers in which events were deleted because they were too old or too many. Some events in the range may

@@ -10,15 +10,18 @@ pub struct NfsInfo {
     /// Host name or address.
     #[schema(example = "127.0.0.1")]
     pub host: String,
-    /// TCP port of NFS and MOUNT.
+    /// TCP port of NFS; in the mode `embedded` also of MOUNT.
     #[schema(example = 2049)]
     pub port: u16,
-    /// Path to mount. It has a secret unless the server's setting `NFS_MOUNT_SECRET` is off: whoever knows the path can
-    /// read and write the workspace.
+    /// Path to mount. It has a secret unless the server's setting `NFS_MOUNT_SECRET` is off, or the mode is `system`:
+    /// whoever knows the path can read and write the workspace.
     #[schema(example = "/sbx-0190c2f1a5c07cc0a1b2c3d4e5f60718.6f1c9c2a8b7d4e5f90a1b2c3d4e5f607")]
     pub path: String,
-    /// Command that mounts the workspace at `/mnt` on Linux. It needs root.
+    /// Command that mounts the workspace at `/mnt` on Linux by NFSv3. It needs root.
     pub mount_command: String,
+    /// Command that mounts the workspace at `/mnt` on Linux by NFSv4, which only the mode `system` supports. It needs root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_command_v4: Option<String>,
     /// Command that mounts the workspace at `/mnt` on macOS.
     pub mount_command_macos: String,
 }
@@ -36,7 +39,8 @@ pub struct NfsExport {
     /// Networks whose clients may use the export; `*` is every network.
     #[schema(example = "*")]
     pub clients: String,
-    /// Number of mounts that clients have announced and not taken back. A client that crashed still counts.
+    /// Number of mounts that clients have announced and not taken back. A client that crashed still counts. Always 0 in
+    /// the mode `system`.
     pub mounts: u64,
 }
 
@@ -44,7 +48,7 @@ pub struct NfsExport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NfsExports {
-    /// `embedded`, or `off` if the server has no NFS.
+    /// `embedded`, `system` for the NFS server of the kernel, or `off` if the server has no NFS.
     #[schema(example = "embedded")]
     pub mode: String,
     /// Exports, ordered by the ids of their sandboxes.

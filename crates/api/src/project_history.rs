@@ -29,6 +29,9 @@ pub struct ProjectSnapshot {
 pub struct ProjectSnapshotList {
     /// Snapshots, newest first.
     pub items: Vec<ProjectSnapshot>,
+    /// Number of snapshots on all pages.
+    #[serde(default)]
+    pub total: u64,
     /// Maximum number of snapshots per page.
     pub limit: u32,
     /// Value of `before` for the next page. Absent on the last page.

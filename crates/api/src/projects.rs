@@ -205,6 +205,9 @@ pub struct MergedFile {
 pub struct OperationList {
     /// Operations, newest first.
     pub items: Vec<Operation>,
+    /// Number of operations that match on all pages. Absent if an agent reads the project and filters them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
     /// Maximum number of operations per page.
     pub limit: u32,
     /// Value of `before` for the next page. Absent on the last page.
@@ -324,7 +327,8 @@ pub enum CompletionState {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Completion {
-    /// Id of the completion.
+    /// Id of the completion: a prefix, such as `tree-`, and a BLAKE3 hash in hex.
+    #[schema(example = "tree-50d858e0985ecc7f60418aaf0cc5ab587f42c2570a884095a9e8ccacd0f6545c")]
     pub id: String,
     /// Id of the project.
     pub project: String,
@@ -358,14 +362,16 @@ pub struct Completion {
 pub struct RefusedChange {
     /// Path of the change.
     pub path: String,
-    /// Kind of the change: `addition`, `change`, `deletion` or `replacement`.
+    /// Kind of the change: `addition`, `change`, `deletion` or `replacement` (by an entry of another kind, such as a
+    /// directory in place of a file).
     pub change: String,
     /// Reason.
     pub reason: String,
     /// Path of the request that returns the file which the agent had there. Absent for deletions, and for keys of
     /// agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "/api/v1/projects/prj-1/completions/tree-1/files/conf/main.toml")]
+    #[schema(example = "/api/v1/projects/prj-0190c2f1a5c07cc0a1b2c3d4e5f60718/completions/\
+        tree-50d858e0985ecc7f60418aaf0cc5ab587f42c2570a884095a9e8ccacd0f6545c/files/conf/main.toml")]
     pub content: Option<String>,
 }
 
@@ -392,6 +398,9 @@ pub struct CompletionConflict {
 pub struct CompletionList {
     /// Completions, newest first.
     pub items: Vec<Completion>,
+    /// Number of completions that match, on all pages.
+    #[serde(default)]
+    pub total: u64,
     /// Maximum number of completions per page.
     pub limit: u32,
     /// Value of `cursor` for the next page. Absent on the last page.

@@ -82,6 +82,9 @@ pub struct ReviewResolution {
 pub struct ReviewList {
     /// Reviews, oldest first.
     pub items: Vec<Review>,
+    /// Number of reviews that match on all pages. Absent if only those are listed that somebody may resolve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
     /// Maximum number of reviews per page.
     pub limit: u32,
     /// Value of `cursor` for the next page. Absent on the last page.
@@ -137,7 +140,8 @@ pub struct ReviewDetails {
     /// True if there are more regions than are listed.
     #[serde(default)]
     pub regions_truncated: bool,
-    /// Decisions that can be made now, besides new content.
+    /// Choices `ours`, `theirs` and `strategy` that can be made now; empty if the review is decided. An open review can
+    /// also be decided with new content, or with the choice `delete`.
     pub choices: Vec<ReviewChoice>,
     /// Commands and notes that led to `ours`.
     pub ours_change: ReviewChange,
@@ -198,7 +202,8 @@ pub enum ReviewRegion {
         /// Path of the value: keys joined by dots, array elements by the field that identifies them, such as `[id=7]`,
         /// and cells of notebooks by their label, as `[label]`.
         path: String,
-        /// Source text in the base, at most 1 KiB. Null if the base does not have it.
+        /// Source text in the base. Null if the base does not have it. Each of the three texts is cut after 1 KiB, and
+        /// then ends with `…`.
         base: Option<String>,
         /// Source text in our version. Null if it was removed there.
         ours: Option<String>,
@@ -219,7 +224,7 @@ pub struct LineRange {
 /// Decision that can be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReviewChoice {
-    /// Choice: `ours`, `theirs` or `strategy`.
+    /// Choice: `ours`, `theirs` or `strategy`. The choice `delete` is not listed.
     pub choice: String,
     /// Name of the merge strategy. Absent for other choices.
     #[serde(default, skip_serializing_if = "Option::is_none")]

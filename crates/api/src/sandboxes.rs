@@ -53,6 +53,11 @@ pub struct CreateSandbox {
     #[serde(default, alias = "egress_allow", skip_serializing_if = "Option::is_none")]
     #[schema(example = json!(["pypi.org", "*.pythonhosted.org", "10.1.0.0/16"]), min_items = 1, max_items = 256)]
     pub egress_allow: Option<Vec<String>>,
+    /// Addresses and networks whose clients may use the NFS export of the workspace, in addition to being allowed by
+    /// the server's setting `NFS_ALLOWED_IPS`. Without a list, that setting alone decides. Forks inherit it.
+    #[serde(default, alias = "nfs_allowed_ips", skip_serializing_if = "Option::is_none")]
+    #[schema(example = json!(["10.1.0.0/16", "fd00::7"]), min_items = 1, max_items = 64)]
+    pub nfs_allowed_ips: Option<Vec<String>>,
     /// Labels. Lists can be filtered by them.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -191,6 +196,22 @@ pub struct Resources {
     pub processes: Option<u32>,
 }
 
+/// Changes that the policy of a project refused, and that were reverted in `/workspace`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RevertedChanges {
+    /// Id of the last completion before that.
+    pub completion: String,
+    /// Number of reverted changes.
+    pub count: u64,
+    /// Paths of reverted changes, at most 20.
+    pub paths: Vec<String>,
+    /// Number of refused changes that were left alone, because the entries had been changed again.
+    pub kept_count: u64,
+    /// Paths that were left alone, at most 20.
+    pub kept: Vec<String>,
+}
+
 /// Sandbox: isolated processes around a workspace.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -203,7 +224,8 @@ pub struct Sandbox {
     pub name: Option<String>,
     /// Owner of the key that created the sandbox.
     pub owner: String,
-    /// State: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`.
+    /// State: `starting`, `running`, `paused`, `stopping` (it is being deleted), `stopped` (its processes have ended)
+    /// or `error`.
     pub state: String,
     /// Part of a paused sandbox that is kept. Absent if it is not paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -259,6 +281,10 @@ pub struct Sandbox {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
     pub base_moved: bool,
+    /// Refused changes that the server reverted in `/workspace` when it last replaced files there. Absent if it did not
+    /// do that, and after a rebase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverted: Option<RevertedChanges>,
     /// True if `/workspace` cannot be changed: it follows the head, or the agent may change nothing. Absent if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(required = false)]
@@ -317,7 +343,7 @@ pub struct ListSandboxesQuery {
     /// Maximum number of sandboxes per page. Default: 20.
     #[param(minimum = 1, maximum = 100)]
     pub limit: Option<u32>,
-    /// Filter by state: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`.
+    /// Filter by state: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`; see `state` of a sandbox.
     pub state: Option<String>,
     /// Filter by the start of the name. `namePrefix` is also accepted.
     #[serde(alias = "namePrefix")]
@@ -534,7 +560,8 @@ pub struct MemoryStats {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskStats {
-    /// Used disk space in bytes. Without project quotas, every file and directory counts as at least 4096 bytes.
+    /// Used disk space in bytes. If the filesystem has no project quotas (limits of the disk space of directories),
+    /// every file and directory counts as at least 4096 bytes.
     pub usage: u64,
     /// Time of the last measurement. A running sandbox is measured every few seconds, less often if it has many
     /// files.

@@ -113,7 +113,7 @@ pub struct MachineUsage {
 /// State of the NFS server.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct NfsStats {
-    /// `embedded`, or `off` if there is none.
+    /// `embedded`, `system` for the NFS server of the kernel, or `off` if there is none.
     #[schema(example = "embedded")]
     pub mode: String,
     /// Number of connections of clients.

@@ -1,5 +1,7 @@
 //! Entry point of the catalog: opens the database and gives access to its tables.
 
+use std::sync::Arc;
+
 use crate::agent_workspace::AgentWorkspaces;
 use crate::api_key::ApiKeys;
 use crate::command::Commands;
@@ -8,7 +10,7 @@ use crate::completion::Completions;
 use crate::database::{Database, DatabaseKind};
 use crate::episode::Episodes;
 use crate::error::Result;
-use crate::event::Events;
+use crate::event::{Events, Notifications};
 use crate::file_version::FileVersions;
 use crate::idempotency::Idempotency;
 use crate::lease::Leases;
@@ -30,6 +32,8 @@ pub struct Catalog {
     database: Database,
     /// Batches small writes for SQLite; PostgreSQL does group commits by itself.
     writer: Option<Writer>,
+    /// Tasks that exchange notifications with other servers; `None` for SQLite. They end with the last clone.
+    _notifications: Option<Arc<Notifications>>,
 }
 
 impl Catalog {
@@ -39,7 +43,9 @@ impl Catalog {
         let database = Database::open(url).await?;
         migration::migrate(&database).await?;
         let writer = (database.kind() == DatabaseKind::Sqlite).then(|| Writer::start(&database));
-        Ok(Self { database, writer })
+        let notifications = (database.kind() == DatabaseKind::Postgres)
+            .then(|| Arc::new(Notifications::start(&database, url)));
+        Ok(Self { database, writer, _notifications: notifications })
     }
 
     /// Accesses the table `sandboxes`.

@@ -6,7 +6,7 @@ use sqlx::any::AnyRow;
 use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::row::Row;
-use crate::statement::Statement;
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 use crate::string_enum::string_enum;
 use crate::trace::CommandTrace;
 use crate::writer::{CommandWrite, Writer};
@@ -207,10 +207,15 @@ impl Commands<'_> {
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
-    /// Deletes a command that ended. A running or missing one is ignored.
-    pub async fn delete_ended(&self, id: &str) -> Result<()> {
-        let delete = Statement::new("DELETE FROM commands WHERE id = $1 AND state <> 'running'");
-        delete.text("id", id).run(&mut *self.database.connection().await?).await?;
+    /// Deletes commands that ended. Running and missing ones are ignored.
+    pub async fn delete_ended(&self, ids: &[String]) -> Result<()> {
+        for ids in ids.chunks(IDS_PER_STATEMENT) {
+            let mut parameters = Parameters::default();
+            let ids = parameters.texts("id", ids);
+            let sql = format!("DELETE FROM commands WHERE id IN ({ids}) AND state <> 'running'");
+            let delete = Statement::with_parameters(&sql, parameters);
+            delete.run(&mut *self.database.connection().await?).await?;
+        }
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::event::{self, NewEvent};
 use crate::failpoint;
 use crate::order::CreationOrder;
 use crate::row::Row;
+use crate::selection::{Selection, count_in};
 use crate::statement::{Parameters, Statement};
 use crate::string_enum::string_enum;
 
@@ -166,6 +167,20 @@ impl Completions<'_> {
 
     /// Returns the completions of a project that match a filter.
     pub async fn list(&self, project: &str, filter: &CompletionFilter) -> Result<Vec<Completion>> {
+        self.select(project, filter, Selection::Page).await?.into_iter().map(from_row).collect()
+    }
+
+    /// Counts the completions of a project that match a filter, on all pages.
+    pub async fn count(&self, project: &str, filter: &CompletionFilter) -> Result<u64> {
+        count_in(self.select(project, filter, Selection::Count).await?)
+    }
+
+    async fn select(
+        &self,
+        project: &str,
+        filter: &CompletionFilter,
+        selection: Selection,
+    ) -> Result<Vec<AnyRow>> {
         let (after, direction) = filter.order.sql();
         let mut parameters = Parameters::default();
         let mut all = vec![format!("project = ${}", parameters.text("project", project))];
@@ -175,17 +190,21 @@ impl Completions<'_> {
         if let Some(agent) = &filter.agent {
             all.push(format!("agent = ${}", parameters.text("agent", agent)));
         }
-        if let Some((time, id)) = &filter.cursor {
+        if let Some((time, id)) = filter.cursor.as_ref().filter(|_| selection == Selection::Page) {
             let (time, id) = (parameters.number(*time), parameters.text("cursor", id));
             all.push(format!("(created_at {after} ${time} OR (created_at = ${time} AND id {after} ${id}))"));
         }
-        let (select, condition, limit) =
-            (select!(""), all.join(" AND "), parameters.number(filter.limit.into()));
-        let sql = format!(
-            "{select} WHERE {condition} ORDER BY created_at {direction}, id {direction} LIMIT ${limit}"
-        );
-        let select = Statement::with_parameters(&sql, parameters);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        let (select, condition) = (select!(""), all.join(" AND "));
+        let sql = match selection {
+            Selection::Count => format!("SELECT COUNT(*) AS total FROM completions WHERE {condition}"),
+            Selection::Page => {
+                let limit = parameters.number(filter.limit.into());
+                format!(
+                    "{select} WHERE {condition} ORDER BY created_at {direction}, id {direction} LIMIT ${limit}"
+                )
+            }
+        };
+        Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await
     }
 
     /// Returns the queued completions of a project, oldest first, at most `limit`.
@@ -210,6 +229,26 @@ impl Completions<'_> {
         ));
         let select = select.text("project", project).text("workspace", round_id);
         select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+    }
+
+    /// Returns the completions of a workspace round that were merged or refused, oldest first, at most `limit`, after
+    /// creation time and id of `cursor` if given.
+    pub async fn merged_or_refused(
+        &self,
+        project: &str,
+        round_id: &str,
+        cursor: Option<(i64, &str)>,
+        limit: u32,
+    ) -> Result<Vec<Completion>> {
+        let select = Statement::new(select!(
+            "WHERE project = $1 AND workspace = $2 AND state IN ('landed', 'in_review', 'refused')
+             AND (created_at > $3 OR (created_at = $3 AND id > $4)) ORDER BY created_at, id LIMIT $5"
+        ));
+        let (time, id) = cursor.unwrap_or((i64::MIN, ""));
+        let select =
+            select.text("project", project).text("workspace", round_id).number(time).text("cursor", id);
+        let select = select.number(limit.into());
+        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns the newest completion of a workspace round, whatever became of it.

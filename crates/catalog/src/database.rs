@@ -12,7 +12,7 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, Connection as _, Executor, Transaction};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, MutexGuard, watch};
 
 use crate::error::{CatalogError, Result};
 
@@ -33,13 +33,27 @@ pub(crate) enum DatabaseKind {
     Postgres,
 }
 
+impl DatabaseKind {
+    /// Returns the database system of a connection.
+    pub(crate) fn of(connection: &AnyConnection) -> Self {
+        match connection.backend_name() {
+            "PostgreSQL" => Self::Postgres,
+            _ => Self::Sqlite,
+        }
+    }
+}
+
 /// Pool of connections to a database. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
     pool: AnyPool,
     kind: DatabaseKind,
-    /// Changes after each insertion of events by this process.
+    /// Changes after each insertion of events by this process, and after those by others of which it is notified.
     events: Arc<watch::Sender<()>>,
+    /// Changes after each insertion of events by this process.
+    inserted: Arc<watch::Sender<()>>,
+    /// Held by the task of this process that publishes events.
+    publication: Arc<Mutex<()>>,
 }
 
 impl Database {
@@ -52,7 +66,7 @@ impl Database {
             DatabaseKind::Sqlite => open_sqlite(options).await?,
             DatabaseKind::Postgres => open_postgres(options).await?,
         };
-        Ok(Self { pool, kind, events: Arc::default() })
+        Ok(Self { pool, kind, events: Arc::default(), inserted: Arc::default(), publication: Arc::default() })
     }
 
     /// Waits for running statements and closes all connections.
@@ -67,9 +81,25 @@ impl Database {
     /// Wakes readers of events, after events were committed.
     pub(crate) fn notify_event_readers(&self) {
         self.events.send_replace(());
+        self.inserted.send_replace(());
     }
 
-    /// Follows insertions of events by this process.
+    /// Wakes readers of events, after another process has notified this one.
+    pub(crate) fn wake_event_readers(&self) {
+        self.events.send_replace(());
+    }
+
+    /// Follows insertions of events by this process alone.
+    pub(crate) fn subscribe_to_own_events(&self) -> watch::Receiver<()> {
+        self.inserted.subscribe()
+    }
+
+    /// Waits until no other task of this process publishes events, and keeps others from it.
+    pub(crate) async fn lock_publication(&self) -> MutexGuard<'_, ()> {
+        self.publication.lock().await
+    }
+
+    /// Follows insertions of events by this process, and by others of which it is notified.
     pub(crate) fn subscribe_to_events(&self) -> watch::Receiver<()> {
         self.events.subscribe()
     }

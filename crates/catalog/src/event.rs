@@ -1,5 +1,8 @@
-//! Table `events`: events in the order of their numbers, each with its owner.
+//! Table `events`: events in the order of their numbers, each with its owner. On PostgreSQL, events get their numbers after
+//! the commit of the transaction that inserts them (`queue.rs`).
 
+mod notification;
+mod queue;
 mod retention;
 
 use std::collections::BTreeMap;
@@ -10,16 +13,15 @@ use sqlx::any::AnyRow;
 use tokio::sync::watch;
 
 use crate::clock::now;
-use crate::database::Database;
+use crate::database::{Database, DatabaseKind};
 use crate::error::Result;
 use crate::row::Row;
 use crate::statement::{Parameters, Statement};
 use crate::string_enum::string_enum;
+pub(crate) use notification::Notifications;
 
 /// Value of the column `owner` for an event without an owner. No API key has an empty owner.
 const NO_OWNER: &str = "";
-/// Number of columns of the table.
-const EVENT_COLUMNS: usize = 7;
 /// Maximum number of events in one statement, since databases limit the number of parameters.
 const EVENTS_PER_STATEMENT: usize = 1_000;
 
@@ -40,13 +42,16 @@ string_enum! {
         SandboxRebased = "sandbox.rebased",
         /// The changes in the workspace of the sandbox conflict with the head of its project, so it was not rebased.
         SandboxRebaseConflicted = "sandbox.rebase_conflicted",
+        /// Refused changes were reverted in the workspace of the sandbox.
+        SandboxChangesReverted = "sandbox.changes_reverted",
         /// The sandbox was paused.
         SandboxPaused = "sandbox.paused",
         /// The sandbox was resumed.
         SandboxResumed = "sandbox.resumed",
         /// The sandbox will expire soon.
         SandboxExpiring = "sandbox.expiring",
-        /// The sandbox expired and is about to be removed.
+        /// The sandbox expired and is about to be removed. Not emitted for a sandbox that is paused instead
+        /// (`onTimeout`).
         SandboxExpired = "sandbox.expired",
         /// The sandbox was removed.
         SandboxDeleted = "sandbox.deleted",
@@ -159,7 +164,11 @@ impl Events<'_> {
         event: &NewEvent,
     ) -> Result<i64> {
         let mut transaction = self.database.begin().await?;
-        let number = insert(&mut transaction, owner, sandbox_id, event).await?;
+        if self.database.kind() == DatabaseKind::Postgres {
+            queue::publish_before(&mut transaction).await?;
+        }
+        // This transaction is short, so it may hold the lock of the numbers.
+        let number = insert_numbered(&mut transaction, owner, sandbox_id, &[event]).await?;
         transaction.commit().await?;
         self.database.notify_event_readers();
         Ok(number)
@@ -167,6 +176,7 @@ impl Events<'_> {
 
     /// Deletes events created before `time`, in milliseconds since 1970. Returns their number.
     pub async fn delete_before(&self, time: i64) -> Result<u64> {
+        queue::publish_all(self.database).await?;
         let mut deleted = 0;
         loop {
             let mut transaction = self.database.begin().await?;
@@ -186,6 +196,7 @@ impl Events<'_> {
 
     /// Returns the first events after a number that match a filter, at most `limit`, in order.
     pub async fn read(&self, filter: &EventFilter, after: i64, limit: u32) -> Result<EventSlice> {
+        queue::publish_all(self.database).await?;
         let mut connection = self.database.connection().await?;
         let newest = newest(&mut connection).await?;
         let events = filter.select(&mut connection, after, limit).await?;
@@ -197,12 +208,14 @@ impl Events<'_> {
 
     /// Returns the number of the newest event, which may be deleted; 0 before the first.
     pub async fn newest(&self) -> Result<i64> {
+        queue::publish_all(self.database).await?;
         let mut connection = self.database.connection().await?;
         newest(&mut connection).await
     }
 
     /// Returns number and owner of the first events after a number, at most `limit`, in order.
     pub async fn owners_after(&self, number: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>> {
+        queue::publish_all(self.database).await?;
         let select = Statement::new(
             "SELECT sequence, owner FROM events WHERE sequence > $1 ORDER BY sequence LIMIT $2",
         );
@@ -211,8 +224,8 @@ impl Events<'_> {
         rows.into_iter().map(|row| number_and_owner(&Row(row))).collect()
     }
 
-    /// Returns a receiver that is notified when this process inserts an event. It is not notified of events that
-    /// other processes insert.
+    /// Returns a receiver that is notified when this process inserts an event. On PostgreSQL it is notified, too, of
+    /// events that other processes insert, unless the notification is lost: look at intervals as well.
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.database.subscribe_to_events()
     }
@@ -227,6 +240,7 @@ impl EventFilter {
             // database uses that of sandboxes.
             let column = if self.sandbox_id.is_some() { "COALESCE(owner, '')" } else { "owner" };
             all.push(format!("{column} = ${}", parameters.text("owner", owner)));
+            // An empty owner in the filter must not match the events without an owner.
             all.push(format!("owner <> '{NO_OWNER}'"));
         }
         if let Some(sandbox) = &self.sandbox_id {
@@ -248,19 +262,18 @@ impl EventFilter {
     }
 }
 
-/// Inserts an event as part of a transaction, like [`insert_all`]. Returns its number.
+/// Inserts an event as part of a transaction, like [`insert_all`].
 pub(crate) async fn insert(
     connection: &mut AnyConnection,
     owner: Option<&str>,
     sandbox: Option<&str>,
     event: &NewEvent,
-) -> Result<i64> {
-    insert_all(connection, owner, sandbox, std::slice::from_ref(event)).await
+) -> Result<()> {
+    insert_refs(connection, owner, sandbox, &[event]).await
 }
 
-/// Inserts events, at least one, as part of a transaction, in their order. Returns the number of the last
-/// event. Call this last in the transaction: it locks `event_sequence`, so that other transactions that insert an
-/// event wait until this transaction ends.
+/// Inserts events, at least one, as part of a transaction, in their order. They get their numbers at once on SQLite, and
+/// after the commit on PostgreSQL (`queue.rs`).
 ///
 /// Many of them are inserted by one statement, because every statement is a round trip.
 pub(crate) async fn insert_all(
@@ -268,7 +281,7 @@ pub(crate) async fn insert_all(
     owner: Option<&str>,
     sandbox: Option<&str>,
     events: &[NewEvent],
-) -> Result<i64> {
+) -> Result<()> {
     let events: Vec<&NewEvent> = events.iter().collect();
     insert_refs(connection, owner, sandbox, &events).await
 }
@@ -306,6 +319,23 @@ async fn insert_refs(
     owner: Option<&str>,
     sandbox: Option<&str>,
     events: &[&NewEvent],
+) -> Result<()> {
+    if DatabaseKind::of(connection) == DatabaseKind::Sqlite {
+        return insert_numbered(connection, owner, sandbox, events).await.map(drop);
+    }
+    for events in events.chunks(EVENTS_PER_STATEMENT) {
+        insert_rows(connection, owner.unwrap_or(NO_OWNER), sandbox, events, None).await?;
+    }
+    Ok(())
+}
+
+/// Inserts events with their numbers. Returns the last one. Locks `event_sequence`, so that other transactions that
+/// number events wait until this transaction ends.
+async fn insert_numbered(
+    connection: &mut AnyConnection,
+    owner: Option<&str>,
+    sandbox: Option<&str>,
+    events: &[&NewEvent],
 ) -> Result<i64> {
     let count = events.len() as i64;
     let next = Statement::new("UPDATE event_sequence SET last = last + $1 RETURNING last").number(count);
@@ -313,46 +343,47 @@ async fn insert_refs(
     let owner = owner.unwrap_or(NO_OWNER);
     let mut first = last - count + 1;
     for events in events.chunks(EVENTS_PER_STATEMENT) {
-        insert_rows(connection, owner, sandbox, events, first).await?;
+        insert_rows(connection, owner, sandbox, events, Some(first)).await?;
         first += events.len() as i64;
     }
+    // The number of events of a sandbox and of an owner is limited: the oldest ones are evicted.
     retention::update_count_and_evict(connection, owner, sandbox, count).await?;
     Ok(last)
 }
 
-/// Inserts the rows of events, which get the numbers from `first` on.
+/// Inserts the rows of events, which get the numbers from `first` on; with `None`, they are queued without numbers.
 async fn insert_rows(
     connection: &mut AnyConnection,
     owner: &str,
     sandbox: Option<&str>,
     events: &[&NewEvent],
-    first: i64,
+    first: Option<i64>,
 ) -> Result<()> {
     let data: Vec<String> = events.iter().map(|event| event.data.to_string()).collect();
-    let (rows, created_at): (Vec<String>, _) = ((0..events.len()).map(row_values).collect(), now());
-    let sql = format!(
-        "INSERT INTO events (sequence, type, owner, sandbox_id, data, created_at, project) VALUES {}",
-        rows.join(", ")
-    );
-    let mut insert = Statement::new(&sql);
-    for ((event, data), sequence) in events.iter().zip(&data).zip(first..) {
-        insert = insert.number(sequence).text("type", event.kind.as_str()).text("owner", owner);
-        insert = insert.optional_text("sandbox_id", sandbox).text("data", data).number(created_at);
-        insert = insert.optional_text("project", event.data["project"].as_str());
+    let created_at = now();
+    let mut parameters = Parameters::default();
+    let mut rows = Vec::with_capacity(events.len());
+    for ((event, data), index) in events.iter().zip(&data).zip(0..) {
+        let number = first.map(|first| format!("${}, ", parameters.number(first + index)));
+        let number = number.unwrap_or_default();
+        let kind = parameters.text("type", event.kind.as_str());
+        let (owner, sandbox) =
+            (parameters.text("owner", owner), parameters.optional_text("sandbox_id", sandbox));
+        let (data, created_at) = (parameters.text("data", data), parameters.number(created_at));
+        let project = parameters.optional_text("project", event.data["project"].as_str());
+        // The project comes from the event if it has one, because the row of a deleted sandbox is gone.
+        rows.push(format!(
+            "({number}${kind}, ${owner}, ${sandbox}, ${data}, ${created_at},
+             COALESCE(${project}, (SELECT project FROM sandboxes WHERE id = ${sandbox})))"
+        ));
     }
-    insert.run(connection).await?;
+    let table = match first {
+        Some(_) => "events (sequence, type, owner, sandbox_id, data, created_at, project)",
+        None => "event_queue (type, owner, sandbox_id, data, created_at, project)",
+    };
+    let sql = format!("INSERT INTO {table} VALUES {}", rows.join(", "));
+    Statement::with_parameters(&sql, parameters).run(connection).await?;
     Ok(())
-}
-
-/// Returns the `VALUES` tuple of the row with index `index`. The project comes from the event if it has one, because
-/// the row of a deleted sandbox is gone.
-fn row_values(index: usize) -> String {
-    let [sequence, kind, owner, sandbox, data, created_at, project]: [usize; EVENT_COLUMNS] =
-        std::array::from_fn(|column| index * EVENT_COLUMNS + column + 1);
-    format!(
-        "(${sequence}, ${kind}, ${owner}, ${sandbox}, ${data}, ${created_at},
-         COALESCE(${project}, (SELECT project FROM sandboxes WHERE id = ${sandbox})))"
-    )
 }
 
 async fn newest(connection: &mut AnyConnection) -> Result<i64> {

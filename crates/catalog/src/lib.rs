@@ -63,6 +63,7 @@ mod row;
 mod sandbox;
 mod search;
 mod secret;
+mod selection;
 mod snapshot;
 mod state;
 mod statement;

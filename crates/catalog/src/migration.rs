@@ -8,6 +8,9 @@ use crate::error::{CatalogError, Result};
 use crate::row::Row;
 use crate::statement::{Statement, run_script};
 
+/// Migration that only PostgreSQL needs. SQLite records its version alone.
+const EVENT_QUEUE: &str = include_str!("../migrations/0027_event_queue.sql");
+
 /// Migrations in order. The version of a migration is its position in this list, counted from 1, and not the number in
 /// its name (there are no files 0006 to 0009). A released migration is never changed: append a new one.
 const MIGRATIONS: &[&str] = &[
@@ -33,6 +36,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0024_agent_workspaces.sql"),
     include_str!("../migrations/0025_snapshot_workspaces.sql"),
     include_str!("../migrations/0026_workspace_rebases.sql"),
+    EVENT_QUEUE,
 ];
 
 const CREATE_VERSIONS_TABLE_SQL: &str = "CREATE TABLE IF NOT EXISTS schema_versions (
@@ -54,7 +58,8 @@ pub(crate) async fn migrate(database: &Database) -> Result<()> {
     let current = current_version(&mut transaction).await?;
     for (version, sql) in (1..).zip(MIGRATIONS) {
         if version > current {
-            apply(&mut transaction, version, sql).await?;
+            let is_needed = database.kind() == DatabaseKind::Postgres || *sql != EVENT_QUEUE;
+            apply(&mut transaction, version, if is_needed { sql } else { "" }).await?;
         }
     }
     transaction.commit().await?;
@@ -70,7 +75,9 @@ async fn current_version(connection: &mut AnyConnection) -> Result<i64> {
 }
 
 async fn apply(connection: &mut AnyConnection, version: i64, sql: &str) -> Result<()> {
-    run_script(sql, connection).await?;
+    if !sql.is_empty() {
+        run_script(sql, connection).await?;
+    }
     let record = Statement::new("INSERT INTO schema_versions (version, applied_at) VALUES ($1, $2)");
     record.number(version).number(now()).run(connection).await?;
     Ok(())

@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::order::CreationOrder;
 use crate::path;
 use crate::row::Row;
+use crate::selection::{Selection, count_in};
 use crate::statement::{Parameters, Statement, tuples};
 use crate::string_enum::string_enum;
 
@@ -118,6 +119,20 @@ impl Operations<'_> {
 
     /// Returns the operations of a project that match a filter.
     pub async fn list(&self, project: &str, filter: &OperationFilter) -> Result<Vec<Operation>> {
+        self.select(project, filter, Selection::Page).await?.into_iter().map(from_row).collect()
+    }
+
+    /// Counts the operations of a project that match a filter, on all pages.
+    pub async fn count(&self, project: &str, filter: &OperationFilter) -> Result<u64> {
+        count_in(self.select(project, filter, Selection::Count).await?)
+    }
+
+    async fn select(
+        &self,
+        project: &str,
+        filter: &OperationFilter,
+        selection: Selection,
+    ) -> Result<Vec<AnyRow>> {
         let path = filter.path.as_deref().filter(|path| !path.is_empty()).map(path::encode);
         let directory = path.as_ref().map(|path| format!("{path}/"));
         let mut parameters = Parameters::default();
@@ -138,17 +153,24 @@ impl Operations<'_> {
                  OR substr(v.previous_path, 1, length(${directory})) = ${directory}))"
             ));
         }
-        if let Some(after) = filter.after {
+        let is_page = selection == Selection::Page;
+        if let Some(after) = filter.after.filter(|_| is_page || filter.order == CreationOrder::Newest) {
             all.push(format!("o.sequence > ${}", parameters.number(after)));
         }
-        if let Some(before) = filter.before {
+        if let Some(before) = filter.before.filter(|_| is_page || filter.order == CreationOrder::Oldest) {
             all.push(format!("o.sequence < ${}", parameters.number(before)));
         }
-        let (_, direction) = filter.order.sql();
-        let (condition, limit) = (all.join(" AND "), parameters.number(filter.limit.into()));
-        let sql = format!("{SELECT} WHERE {condition} ORDER BY o.sequence {direction} LIMIT ${limit}");
-        let select = Statement::with_parameters(&sql, parameters);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        let ((_, direction), condition) = (filter.order.sql(), all.join(" AND "));
+        let sql = match selection {
+            Selection::Count => {
+                format!("SELECT COUNT(*) AS total FROM project_operations o WHERE {condition}")
+            }
+            Selection::Page => {
+                let limit = parameters.number(filter.limit.into());
+                format!("{SELECT} WHERE {condition} ORDER BY o.sequence {direction} LIMIT ${limit}")
+            }
+        };
+        Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await
     }
 }
 

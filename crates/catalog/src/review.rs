@@ -13,6 +13,7 @@ use crate::event::{self, NewEvent};
 use crate::order::CreationOrder;
 use crate::path;
 use crate::row::Row;
+use crate::selection::{Selection, count_in};
 use crate::statement::{Parameters, Statement, tuples};
 use crate::string_enum::string_enum;
 
@@ -68,7 +69,7 @@ pub struct Review {
     pub opened: NewReview,
     /// State.
     pub state: ReviewState,
-    /// Person, agent or server that decided it.
+    /// Name of the person or agent that decided it, `system` if it expired; `None` if it is not decided.
     pub resolved_by: Option<String>,
     /// Decision, as JSON.
     pub resolution: Option<Value>,
@@ -140,6 +141,20 @@ impl Reviews<'_> {
 
     /// Returns the reviews of a project that match a filter.
     pub async fn list(&self, project: &str, filter: &ReviewFilter) -> Result<Vec<Review>> {
+        self.select(project, filter, Selection::Page).await?.into_iter().map(from_row).collect()
+    }
+
+    /// Counts the reviews of a project that match a filter, on all pages.
+    pub async fn count(&self, project: &str, filter: &ReviewFilter) -> Result<u64> {
+        count_in(self.select(project, filter, Selection::Count).await?)
+    }
+
+    async fn select(
+        &self,
+        project: &str,
+        filter: &ReviewFilter,
+        selection: Selection,
+    ) -> Result<Vec<AnyRow>> {
         let path = filter.path.as_deref().map(path::encode);
         let (after, direction) = filter.order.sql();
         let mut parameters = Parameters::default();
@@ -155,14 +170,18 @@ impl Reviews<'_> {
                 all.push(format!("{column} = ${}", parameters.text(column, value)));
             }
         }
-        if let Some(cursor) = &filter.cursor {
+        if let Some(cursor) = filter.cursor.as_ref().filter(|_| selection == Selection::Page) {
             all.push(format!("id {after} ${}", parameters.text("cursor", cursor)));
         }
-        let (select, condition, limit) =
-            (select!(""), all.join(" AND "), parameters.number(filter.limit.into()));
-        let sql = format!("{select} WHERE {condition} ORDER BY id {direction} LIMIT ${limit}");
-        let select = Statement::with_parameters(&sql, parameters);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        let (select, condition) = (select!(""), all.join(" AND "));
+        let sql = match selection {
+            Selection::Count => format!("SELECT COUNT(*) AS total FROM reviews WHERE {condition}"),
+            Selection::Page => {
+                let limit = parameters.number(filter.limit.into());
+                format!("{select} WHERE {condition} ORDER BY id {direction} LIMIT ${limit}")
+            }
+        };
+        Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await
     }
 
     /// Returns the reviews of all projects that wait for a decision and should have been decided at `time`, the

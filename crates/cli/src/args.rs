@@ -24,6 +24,7 @@ mod sandbox;
 mod server;
 mod space;
 mod template_build;
+mod terminal;
 mod trees;
 mod trial;
 mod workspace;
@@ -32,12 +33,14 @@ pub(crate) use access::{TokenCommand, Whoami};
 pub(crate) use episode::{EpisodeAdd, EpisodeCommand, EpisodePath, EpisodeRm, EpisodeRoot, EpisodeUpdate};
 pub(crate) use events::Events;
 pub(crate) use exchange::{Export, Import, ImportGit};
-pub(crate) use files::{FilesAt, FilesCommand, FilesLs, FilesPut, PortForward, PortPair, Ports};
+pub(crate) use files::{
+    FilesAt, FilesBatch, FilesChmod, FilesCommand, FilesLs, FilesPut, FilesUrl, PortForward, PortPair, Ports,
+};
 pub(crate) use history::{Log, Rm, Show, SnapshotArgs, SnapshotMetadata};
 pub(crate) use lineage::{EpisodesCommand, EpisodesSubtree, NoteAdd, NoteCommand, NoteLs};
 pub(crate) use merge::{ConflictStyle, FileType, MergeFile, MergeRules, MergeSide};
 pub(crate) use pause::{SandboxPause, SandboxResume};
-pub(crate) use process::{Cp, Exec, Logs, Ps, Run, ShellArgs};
+pub(crate) use process::{Cp, Exec, Kill, Logs, Ps, Run, ShellArgs};
 pub(crate) use project::{
     Complete, History, MergeMode, PolicyCommand, PolicySet, ProjectCommand, ProjectDiff, ProjectExport,
     ProjectImport, ProjectLog, ProjectLs, ProjectRefused, ProjectRm, Rollback,
@@ -51,11 +54,13 @@ pub(crate) use project_workspace::{
 pub(crate) use reference::{Branch, BranchOrTagArgs, RefCommand, RefSet, Tag};
 pub(crate) use review::{ReviewCommand, ReviewLs, ReviewResolve, ReviewShow, StateFilter};
 pub(crate) use sandbox::{
-    Network, SandboxArgs, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOptions, SandboxRm, Trace,
+    Network, SandboxArgs, SandboxCommand, SandboxCreate, SandboxMetrics, SandboxOptions, SandboxRm,
+    SandboxUrl, Trace,
 };
 pub(crate) use server::{KeyCommand, NfsCommand, Server, Status, TemplateCommand};
 pub(crate) use space::{Gc, Verify};
 pub(crate) use template_build::TemplateBuild;
+pub(crate) use terminal::{TerminalCommand, TerminalCreate, TerminalTicket};
 pub(crate) use trees::{Cat, Checkout, Diff, Ls, MergeTree, Mount, Umount};
 pub(crate) use trial::Try;
 pub(crate) use workspace::{SandboxChanges, SandboxCommit, SandboxFork, SandboxRebase, SandboxRestore};
@@ -183,6 +188,7 @@ pub(crate) enum Command {
     Shell(ShellArgs),
     Ps(Ps),
     Logs(Logs),
+    Kill(Kill),
     Events(Events),
     Cp(Cp),
     /// Read, write, list and watch files of a sandbox
@@ -220,6 +226,11 @@ pub(crate) enum Command {
     /// Create tokens, which give access to one sandbox
     #[command(subcommand, after_help = access::TOKEN_EXAMPLES)]
     Token(TokenCommand),
+    /// Open terminals for other programs, such as a web page
+    ///
+    /// `workspace shell` opens a terminal in yours.
+    #[command(subcommand, after_help = terminal::EXAMPLES)]
+    Terminal(TerminalCommand),
     Whoami(Whoami),
     Status(Status),
     Completions(Completions),

@@ -17,6 +17,7 @@ mod generate;
 mod import;
 mod import_git;
 mod key;
+mod kill;
 mod log;
 mod logs;
 mod ls;
@@ -40,6 +41,7 @@ mod review;
 mod rm;
 mod run;
 mod sandbox;
+mod server_snapshots;
 mod shell;
 mod show;
 mod snapshot;
@@ -47,6 +49,7 @@ mod status;
 mod table;
 mod template;
 mod template_build;
+mod terminal;
 mod token;
 mod tree_upload;
 mod trial;
@@ -97,6 +100,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Try(args) => trial::run(context, &args),
         Command::Ps(args) => ps::run(context, &args),
         Command::Logs(args) => logs::run(context, &args),
+        Command::Kill(args) => kill::run(&args),
         Command::Events(args) => events::run(context, &args),
         Command::Cp(args) => cp::run(context, &args),
         Command::Files(args) => files::run(context, &args),
@@ -114,6 +118,7 @@ fn dispatch(context: &mut Context, command: Command) -> Result<Outcome> {
         Command::Nfs(args) => nfs::run(context, &args),
         Command::Key(args) => key::run(context, &args),
         Command::Token(args) => token::run(context, &args),
+        Command::Terminal(args) => terminal::run(context, &args),
         Command::Whoami(args) => whoami::run(context, &args),
         Command::Status(args) => status::run(context, &args),
         Command::Completions(args) => completions::run(context, &args),

@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -17,9 +18,9 @@ use crate::signals::{self, Signals};
 use crate::stdin::READ_MAX;
 use crate::text;
 
-const SIGINT: i32 = 2;
-pub(crate) const SIGKILL: i32 = 9;
-const SIGPIPE: i32 = 13;
+const SIGINT: i32 = Signal::INT.as_raw();
+pub(crate) const SIGKILL: i32 = Signal::KILL.as_raw();
+const SIGPIPE: i32 = Signal::PIPE.as_raw();
 
 /// Input, signals and terminal size of a running command. Its output is a separate [`OutputStream`], because it is
 /// read while input is written.

@@ -1,44 +1,46 @@
 //! Check of an agent's changes against its access.
 //!
-//! A change is allowed or refused by its kind and by the access at its path; content does not matter. Two more rules
-//! apply to additions:
+//! The agent works on a view: the part of a tree that it may read. A change is allowed or refused by its kind and by
+//! the access at its path; content does not matter. Two more rules apply to additions:
 //!
-//! - An addition whose name the head has by now is renamed or refused if the agent may add entries but not change
-//!   them.
-//! - A new empty directory is refused where entries may be hidden. No view shows it there, because it would tell that
-//!   hidden entries exist.
+//! - If the head (the present files of the project) has the name of an addition by now, and the agent may add entries
+//!   but not change them, the addition is renamed or refused.
+//! - A new empty directory is refused where entries may be hidden. No view shows an empty directory there, because it
+//!   would look like one whose entries are all hidden.
 //!
 //! A type change deletes the old entry and adds the new one; a rename deletes one entry and adds another. A refused
-//! change is taken back, and with it every change that cannot stand without it:
+//! change is reverted, and these changes with it:
 //!
-//! - the change that put another entry in the place of an entry that comes back,
+//! - a change that put another entry in the place of an entry that is restored,
 //! - the deletion half of a rename whose addition was refused: otherwise the file would be lost. This includes files
-//!   that were renamed and edited at once.
+//!   that were both renamed and edited.
 
 mod changes;
 mod free_name;
 mod refusal;
+mod reversal;
 
 use std::collections::{BTreeMap, HashSet};
 
 use workspace_merge::{RenameCandidate, RenameOptions, pair_similar_files};
-use workspace_state::{Attributes, Entry, Node, NodeKind, Tree, TreeError, TreePath, VirtualTree};
+use workspace_state::{Entry, Node, NodeKind, Tree, TreePath, VirtualTree};
 
 use crate::paths::ancestors;
 use crate::policy::{Access, AgentPolicy};
-use crate::view::PASSAGE_MODE;
 use changes::{Changes, PathChange, below};
 use free_name::numbered;
+use reversal::Reversal;
 
 pub use changes::CheckError;
 pub use refusal::{Change, RefusalReason, Refused, RenamedAddition};
+pub(crate) use reversal::{EntryBefore, Reverted, is_same_entry, revert_unchanged};
 
 type Result<T, E = CheckError> = std::result::Result<T, E>;
 
 /// Result of [`check_changes`].
 pub struct Checked {
-    /// Tree of the agent without the refused changes; `None` if nothing was refused or renamed. Commit it before it is
-    /// merged.
+    /// Tree of the agent without the refused changes; `None` if nothing was refused or renamed. The caller commits it
+    /// before a merge.
     pub tree: Option<VirtualTree>,
     /// Refused changes, sorted by path.
     pub refused: Vec<Refused>,
@@ -47,13 +49,13 @@ pub struct Checked {
 }
 
 /// Checks the changes between `base`, the view that an agent started from, and `theirs`, the tree with its changes.
-/// `head_view` is the view of the present head: if it has the name of an addition by now, and the access there is
-/// [`Access::ReadAdd`], the addition is kept under another name.
+/// `head_view` is the view of the present head. If it has the name of an addition by now, and the access there is
+/// [`Access::ReadAdd`], the addition is kept under another name, or refused if no other name is allowed.
 pub fn check_changes(base: &Tree, theirs: &Tree, head_view: &Tree, policy: &AgentPolicy) -> Result<Checked> {
     let changes = changes::between(base, theirs)?;
     let mut check = Check::new((base, theirs), head_view, policy, &changes);
     check.refuse_by_access();
-    // Before the renames, so that a directory that is refused anyway gets no other name.
+    // Before `rename_taken_names`, so that a directory that is refused anyway gets no other name.
     check.refuse_empty_directories();
     let mut renamed = check.rename_taken_names()?;
     check.refuse_sources_of_edited_renames()?;
@@ -66,8 +68,8 @@ pub fn check_changes(base: &Tree, theirs: &Tree, head_view: &Tree, policy: &Agen
 /// Reverts the change of the merged view at `path`, because a hidden entry of the head has that path
 /// (`LiftError::Occupied`). The changes are those between the view of the head and the merged view. Also reverts the
 /// changes below the path, the removals from a directory that was replaced there, and the removals of entries that were
-/// renamed to it.
-pub(crate) fn take_back_taken_name(
+/// renamed to the path or below it.
+pub(crate) fn revert_at_occupied_path(
     head_view: &Tree,
     merged_view: &Tree,
     path: &[u8],
@@ -84,15 +86,20 @@ pub(crate) fn take_back_taken_name(
 }
 
 struct Check<'a> {
+    /// View that the agent started from.
     base: &'a Tree,
+    /// Tree with the changes of the agent.
     theirs: &'a Tree,
+    /// View of the present head.
     head_view: &'a Tree,
     policy: &'a AgentPolicy,
+    /// Changes between `base` and `theirs`.
     changes: &'a Changes,
     /// Former paths of files that were renamed and edited, by new path. Found by similarity, because
     /// [`PathChange::renamed_from`] has only renames with equal content. Empty until
     /// [`Self::refuse_sources_of_edited_renames`] fills it, after the refusals on which the search depends.
     renames_with_edits: BTreeMap<&'a [u8], &'a [u8]>,
+    /// Refused changes by path.
     refused: BTreeMap<&'a [u8], RefusalReason>,
 }
 
@@ -107,6 +114,7 @@ impl<'a> Check<'a> {
         Self { base, theirs, head_view, policy, changes, renames_with_edits, refused }
     }
 
+    /// Refuses the changes that the access at their paths does not allow.
     fn refuse_by_access(&mut self) {
         for (path, change) in self.changes {
             let access = self.policy.access(path);
@@ -116,7 +124,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Refuses a change, and the changes that cannot stand without it.
+    /// Refuses a change, and the changes that must be reverted with it.
     fn refuse(&mut self, path: &'a [u8], reason: RefusalReason) {
         let changes = self.changes;
         let mut queue = vec![(path, reason)];
@@ -129,10 +137,10 @@ impl<'a> Check<'a> {
             let renamed_from = change.renamed_from.as_deref().or(self.renames_with_edits.get(path).copied());
             queue.extend(renamed_from.map(|from| (from, RefusalReason::NewNameRefused)));
             let Some(old) = &change.old else { continue };
-            // The old entry comes back, so every parent must be a directory.
-            let replaced = |path: &&[u8]| changes.get(*path).is_some_and(PathChange::leaves_non_directory);
+            // The old entry is restored, so every parent must be a directory.
+            let has_leaf = |path: &&[u8]| changes.get(*path).is_some_and(PathChange::has_new_leaf);
             queue.extend(
-                ancestors_of_key(changes, path).filter(replaced).map(|path| (path, RefusalReason::InTheWay)),
+                ancestors_of_key(changes, path).filter(has_leaf).map(|path| (path, RefusalReason::InTheWay)),
             );
             if old.node.kind() != NodeKind::Directory {
                 let added = below(changes, path).filter(|(_, change)| change.new.is_some());
@@ -141,8 +149,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Refuses the change at a path, and those below it. An entry that was renamed from a path below it to another path
-    /// keeps its new path.
+    /// Refuses the change at a path, and the changes below it. Entries that were renamed from below the path keep their
+    /// new paths.
     fn refuse_taken_name(&mut self, path: &'a [u8]) {
         self.refuse(path, RefusalReason::NameTaken);
         let sources: HashSet<&[u8]> =
@@ -152,9 +160,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Refuses the deletions of files that were renamed and edited, and whose addition under the new name was refused.
-    /// A comparison of trees has such a file as a deletion and an addition, of which the deletion alone would be
-    /// allowed.
+    /// Refuses the deletions of files that were renamed and edited, if the addition under the new name was refused. A
+    /// comparison of trees reports such a file as a deletion and an addition; the deletion alone would be allowed.
     fn refuse_sources_of_edited_renames(&mut self) -> Result<()> {
         self.renames_with_edits = self.find_renames_with_edits()?;
         let sources: Vec<&[u8]> = self
@@ -192,8 +199,9 @@ impl<'a> Check<'a> {
         if removed.is_empty() || all.is_empty() {
             return Ok(BTreeMap::new());
         }
-        // The removed file may be similar to an allowed addition, which is then its new name; the refused addition is
-        // only a copy. Refused additions come first, because the search compares a limited number of files.
+        // Allowed additions are candidates, too: if a removed file is more similar to an allowed addition, it was
+        // renamed to that path, and the refused addition is only a copy. Refused additions come first, because the
+        // search compares a limited number of files.
         let allowed = changes.iter().filter(|(path, change)| change.old.is_none() && !is_refused(path));
         all.extend(allowed.filter_map(added));
         let found = pair_similar_files(RenameOptions::default(), (self.base, &removed), (self.theirs, &all))?;
@@ -201,16 +209,16 @@ impl<'a> Check<'a> {
         Ok(found.iter().filter_map(|(to, from)| Some((key(to)?, key(from)?))).collect())
     }
 
-    /// Finds other names for additions whose name the head has by now, if the access is `RA`. An addition without a
-    /// free name is refused.
+    /// Finds other names for additions whose name the head has by now, if the access is [`Access::ReadAdd`]. Refuses an
+    /// addition without an allowed free name.
     fn rename_taken_names(&mut self) -> Result<Vec<RenamedAddition>> {
         let mut names = BTreeMap::new();
         let mut taken = HashSet::new();
         for (path, change) in self.changes {
             let (None, Some(new)) = (&change.old, &change.new) else { continue };
-            let is_moved = ancestors(path).any(|parent| names.contains_key(parent));
+            let is_in_renamed = ancestors(path).any(|parent| names.contains_key(parent));
             let is_add_only = self.policy.access(path) == Access::ReadAdd;
-            if is_moved || !is_add_only || self.refused.contains_key(path.as_slice()) {
+            if is_in_renamed || !is_add_only || self.refused.contains_key(path.as_slice()) {
                 continue;
             }
             let Some(existing) = self.head_view.entry(path)? else { continue };
@@ -233,8 +241,8 @@ impl<'a> Check<'a> {
         Ok(names.into_iter().map(renamed).collect())
     }
 
-    /// Returns a free path in the directory of `path`; `None` if the agent may not add the entry, or an entry below
-    /// it, there. `taken` are the paths that other additions got.
+    /// Returns a free path for an addition at `path`, in the same directory; `None` if the agent may not add the entry,
+    /// or an entry below it, at the free path. `taken` are the paths that other additions got.
     fn free_name(&self, path: &[u8], taken: &HashSet<Vec<u8>>) -> Result<Option<Vec<u8>>> {
         let mut number = 2;
         let to = loop {
@@ -254,8 +262,8 @@ impl<'a> Check<'a> {
         Ok(all.all(|path| self.policy.access(&path).can_add()).then_some(to))
     }
 
-    /// Refuses new directories that views do not show: those that are empty, or would be without the refused changes,
-    /// where entries may be hidden.
+    /// Refuses new directories that are empty without the refused changes, where entries may be hidden: views do not
+    /// show them.
     fn refuse_empty_directories(&mut self) {
         let kept = self.parents_of_kept();
         for (path, change) in self.changes {
@@ -271,7 +279,7 @@ impl<'a> Check<'a> {
         self.policy.read_rules().shows_whole(path)
     }
 
-    /// Returns the parents of the additions that are kept and shown.
+    /// Returns all parent directories of new and changed entries that are not refused and that views show.
     fn parents_of_kept(&self) -> HashSet<&'a [u8]> {
         let mut parents = HashSet::new();
         for (path, change) in self.changes {
@@ -291,7 +299,7 @@ impl<'a> Check<'a> {
         parents
     }
 
-    /// Takes the refused changes back and reports them.
+    /// Reverts the refused changes, and reports them.
     fn finish(self, renamed: Vec<RenamedAddition>) -> Result<Checked> {
         if self.refused.is_empty() && renamed.is_empty() {
             return Ok(Checked { tree: None, refused: Vec::new(), renamed });
@@ -302,7 +310,7 @@ impl<'a> Check<'a> {
         // passage, and is not reported as refused.
         let is_needed = |path: &[u8], change: &PathChange| change.old.is_none() && kept.contains(path);
         let mut refused = Vec::new();
-        // Entries below come first, and what was added is gone before anything comes back.
+        // Children are removed before their parents, and all additions are removed before an old entry is restored.
         for path in self.refused.keys().rev() {
             let change = &self.changes[*path];
             match &change.new {
@@ -317,7 +325,7 @@ impl<'a> Check<'a> {
                 continue;
             }
             if let Some(old) = &change.old {
-                reversal.put_back(path, old)?;
+                reversal.restore(path, old)?;
             }
             refused.push(Refused {
                 path: TreePath(path.to_vec()),
@@ -333,63 +341,8 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Tree of the agent, in which changes are taken back.
-struct Reversal<'a> {
-    /// Tree that the agent started from, which has the entries to put back.
-    base: &'a Tree,
-    tree: VirtualTree,
-}
-
-impl Reversal<'_> {
-    fn remove(&mut self, path: &[u8]) -> Result<()> {
-        match self.tree.remove(path) {
-            Err(TreeError::NotFound { .. }) => Ok(()),
-            result => Ok(result?),
-        }
-    }
-
-    /// Makes a new directory a passage: one that is kept only because of the entries in it, without the attributes
-    /// that the agent gave it.
-    fn make_passage(&mut self, path: &[u8]) -> Result<()> {
-        let attributes = Attributes { mode: PASSAGE_MODE, ..Attributes::default() };
-        Ok(self.tree.put_directory(path, attributes)?)
-    }
-
-    /// Puts an entry of the base back, and its missing parents.
-    fn put_back(&mut self, path: &[u8], old: &Entry) -> Result<()> {
-        let mut missing = Vec::new();
-        for parent in ancestors(path) {
-            if self.tree.exists(parent)? {
-                break;
-            }
-            missing.push(parent);
-        }
-        for parent in missing.into_iter().rev() {
-            if let Some(entry) = self.base.entry(parent)? {
-                self.put_entry(parent, &entry)?;
-            }
-        }
-        self.put_entry(path, old)
-    }
-
-    fn put_entry(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
-        match &entry.node {
-            Node::Directory(node) => {
-                let (mode, xattrs) = (node.mode, node.xattrs.clone());
-                Ok(self.tree.put_directory(path, Attributes { mode, xattrs, ..Attributes::default() })?)
-            }
-            // Without the link label, which is equal for all hard links to a file: in the tree of the agent, this label
-            // may belong to other files.
-            Node::File(_) | Node::Symlink(_) => {
-                let path_in_base = path;
-                Ok(self.tree.graft(path, &Entry { link_label: None, ..entry.clone() }, path_in_base)?)
-            }
-        }
-    }
-}
-
-/// Returns an entry as one side of a rename; `None` if it is no file. `replaced` is the entry that was at the path
-/// before: a file that is still similar to it is an edit of that file, and no rename.
+/// Returns a file as a possible source or target of a rename; `None` if the entry is no file. `replaced` is the entry
+/// that was at the path before: if the file is still similar to it, the file was edited and not renamed.
 fn candidate<'c>(
     path: &'c [u8],
     entry: Option<&'c Entry>,

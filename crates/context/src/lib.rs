@@ -3,12 +3,18 @@
 //! - A [`Policy`] gives an agent access to paths, and the settings for conflicts. [`AgentPolicy::explain`] says
 //!   which rule decides and why.
 //! - A [`view`] is the part of a tree that an agent may read, as a tree of its own.
-//! - [`check_changes`] takes back the changes of an agent that its access does not allow.
+//! - [`check_changes`] reverts the changes of an agent that its access does not allow.
 //! - [`lift`] applies a change of a view to the full tree.
+//! - [`projects`] stores projects, and merges the work of agents into their heads (the present files of a project).
 //!
-//! The result of an agent lands in these steps: check the changes between the view that it started from and its
-//! result; merge them with the view of the present head; check the differences between that view and the merged
-//! one, because a merge follows renames and can carry a change to another path; lift the merged view.
+//! An agent starts from a view of the head, and hands in a changed tree. Its changes become part of the head in four
+//! steps:
+//!
+//! 1. Check the changes between the view that the agent started from and its tree.
+//! 2. Merge the allowed changes with the view of the present head.
+//! 3. Check the differences between that view and the merged one: a merge follows renames, and can so move a change to
+//!    another path.
+//! 4. Lift the merged view.
 
 mod check;
 mod lift;

@@ -1,9 +1,17 @@
-//! Lift: applies a change of a view to the full tree.
+//! Lift: applies a change of a view (the part of a tree that an agent may read) to the full tree.
 //!
-//! The result is the full tree with the smallest change whose view is the changed view. Hidden entries stay as
-//! they are. A directory that is gone from the view is removed if nothing is left in it, and either the view would
-//! show it although it is empty, a file or symlink takes its place, or the agent may delete it. Otherwise it stays,
-//! and the view does not show it. That the view of the result is the changed view is checked, not assumed.
+//! The result is the full tree with the smallest change that gives it the changed view. The view of the result is
+//! computed and compared with the changed view before the result is returned. Hidden entries stay as they are.
+//!
+//! A directory that is gone from the view is removed from the full tree if it has no entries left, and one of these
+//! conditions holds:
+//!
+//! - The rules show everything that could be in the directory. Then the view would show it even if it is empty.
+//! - A file or symlink takes its place.
+//! - The agent may delete it.
+//!
+//! Otherwise the directory stays in the full tree, and the view does not show it. If a file or symlink takes the place
+//! of a directory that still has hidden entries, the lift fails.
 
 use workspace_state::{
     Attributes, Difference, DifferenceKind, DirectoryNode, Entry, Node, NodeKind, StoreError, Tree,
@@ -17,8 +25,7 @@ use crate::view::{ViewCache, ViewError, view};
 /// Error of [`lift`].
 #[derive(Debug, thiserror::Error)]
 pub enum LiftError {
-    /// An entry of the full tree that the agent cannot see is in the way. The path is the one that the agent
-    /// changed: take that change back and lift again.
+    /// An entry that the agent cannot see occupies the path of an addition. Revert the addition, and lift again.
     #[error("`{}` cannot be added there: choose another name", shorten_path(&.path.0))]
     Occupied {
         /// Path that the agent added.
@@ -31,7 +38,7 @@ pub enum LiftError {
         /// Path in the changed view.
         path: TreePath,
     },
-    /// The view of the result would not be the changed view. Nothing was written.
+    /// The result would have another view than the changed one. Nothing was written.
     #[error("the changed view cannot be applied to the project")]
     Diverged,
     /// A view could not be built.
@@ -60,8 +67,8 @@ pub fn lift(
         return Ok(VirtualTree::over(merged_view)?);
     }
     // The merged view, filtered again: a merge can leave something that no view has, such as an empty directory, or
-    // other attributes of a directory that is shown only because of entries below it. Its new nodes are in memory
-    // only, not in the store.
+    // changed attributes of a directory that is shown only because of entries below it. New nodes of the filtered tree
+    // are in memory only, not in the store.
     let normalized_view = view(merged_view, policy, cache)?.preview()?;
     if normalized_view.id() != merged_view.id() {
         check_visible(&diff(merged_view, &normalized_view)?)?;
@@ -78,8 +85,8 @@ pub fn lift(
     Ok(lifted)
 }
 
-/// Fails if a view lost a file or symlink when it was filtered again, so that the agent may not see it. `differences`
-/// are those between the view and the result of the filter.
+/// Fails if a view lost a file or symlink when it was filtered again, which means that the agent may not see that
+/// entry. `differences` are those between the view and the result of the filter.
 fn check_visible(differences: &[Difference]) -> Result<()> {
     let is_leaf = |entry: &Entry| entry.node.kind() != NodeKind::Directory;
     match differences.iter().find(|difference| difference.old.as_ref().is_some_and(is_leaf)) {
@@ -93,18 +100,19 @@ fn check_visible(differences: &[Difference]) -> Result<()> {
 struct Steps {
     /// Files and symlinks to remove.
     removed_leaves: Vec<Vec<u8>>,
-    /// Directories to remove with everything in them, all of which the agent sees.
+    /// Directories to remove with everything in them. The agent sees all their entries.
     removed_whole: Vec<Vec<u8>>,
-    /// Directories that are removed if nothing is left in them, and if the view would show them or the agent may
-    /// delete them, see [`Lift::remove_directories`].
+    /// Directories that are gone from the view. [`Lift::remove_directories`] removes those that are empty, if the view
+    /// would show them empty or the agent may delete them.
     removed_directories: Vec<Vec<u8>>,
-    /// Directories that are replaced by a leaf, so nothing may be left in them. The access does not matter.
+    /// Directories that a file or symlink replaces. The lift fails if one has entries left. The access to the
+    /// directory does not matter.
     replaced_directories: Vec<Vec<u8>>,
     /// Directories to create, or whose attributes are set.
     directories: Vec<(Vec<u8>, DirectoryNode)>,
-    /// Directories to add with everything in them, all of which the agent sees.
+    /// Directories to add with everything in them. The agent sees all their entries.
     added_whole: Vec<(Vec<u8>, Entry)>,
-    /// Files and symlinks to add at paths where nothing may be, unlike `changed_leaves`.
+    /// Files and symlinks to add. The lift fails if a path has an entry already.
     added_leaves: Vec<(Vec<u8>, Entry)>,
     /// Files and symlinks that replace those at their paths.
     changed_leaves: Vec<(Vec<u8>, Entry)>,
@@ -112,8 +120,11 @@ struct Steps {
 
 struct Lift<'a> {
     policy: &'a AgentPolicy,
+    /// View with the merged changes.
     merged_view: &'a Tree,
+    /// Full tree, to which the steps are applied.
     tree: VirtualTree,
+    /// Planned steps that are not applied yet.
     steps: Steps,
 }
 
@@ -158,6 +169,7 @@ impl Lift<'_> {
         }
     }
 
+    /// Plans the addition of an entry, with all entries below it if it is a directory.
     fn plan_addition_with_content(
         &mut self,
         normalized_view: &Tree,
@@ -181,6 +193,7 @@ impl Lift<'_> {
         Ok(())
     }
 
+    /// Plans the removal of an entry, with all entries below it if it is a directory.
     fn plan_removal_with_content(&mut self, head_view: &Tree, path: Vec<u8>, entry: &Entry) -> Result<()> {
         if let Node::Directory(node) = &entry.node {
             if self.is_shown_whole(&path) {
@@ -224,7 +237,8 @@ impl Lift<'_> {
         Ok(())
     }
 
-    /// Removes directories that are gone from the view, innermost first.
+    /// Removes empty directories that are gone from the view, innermost first. A directory with entries left stays;
+    /// fails if a file or symlink replaces it.
     fn remove_directories(&mut self, steps: &mut Steps) -> Result<()> {
         let removed = steps.removed_directories.drain(..).map(|path| (path, false));
         let mut all: Vec<(Vec<u8>, bool)> =
@@ -245,7 +259,8 @@ impl Lift<'_> {
         self.policy.access(path).can_delete()
     }
 
-    /// Creates a directory or sets its attributes. A directory that is hidden itself gets none.
+    /// Creates a directory, or sets the attributes of an existing one. If the agent may not read the directory itself,
+    /// a new one gets default attributes, and an existing one keeps its own.
     fn put_directory(&mut self, path: &[u8], node: DirectoryNode) -> Result<()> {
         let result = if self.policy.access(path).can_read() {
             let (mode, xattrs) = (node.mode, node.xattrs);
@@ -257,12 +272,14 @@ impl Lift<'_> {
     }
 
     fn put(&mut self, path: &[u8], entry: Entry) -> Result<()> {
-        // Without the link label: in the full tree, another file could have the same.
+        // Without the link label, which is equal for all hard links to one file: another file in the full tree could
+        // have the same label.
         map_occupied(self.tree.graft_at_same_path(path, &Entry { link_label: None, ..entry }), path)
     }
 }
 
-/// Replaces an error that an entry, which the agent cannot see, is in the way by [`LiftError::Occupied`].
+/// Converts the error that the path, or a parent of it, has an entry of another type to [`LiftError::Occupied`]: the
+/// agent cannot see that entry.
 fn map_occupied(result: std::result::Result<(), TreeError>, path: &[u8]) -> Result<()> {
     match result {
         Err(TreeError::NotADirectory { .. } | TreeError::IsADirectory { .. }) => {

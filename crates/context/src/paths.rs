@@ -18,7 +18,7 @@ pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Iterates over the parent directories, innermost first, without the root.
+/// Iterates over the parent directories of a path, innermost first, without the root.
 pub(crate) fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let parent = |path: &[u8]| path.iter().rposition(|byte| *byte == b'/');
     std::iter::successors(parent(path).map(|slash| &path[..slash]), move |path| {
@@ -38,7 +38,8 @@ pub(crate) fn list_part(
     tree.list_range(directory, position, LIST_PART)
 }
 
-/// Calls `visit` with path and entry for everything below a directory, parents before children.
+/// Calls `visit` with path and entry for everything below a directory, parents before children. Fails if the walk
+/// exceeds the limits of the store.
 pub(crate) fn walk_below<E: From<StoreError>>(
     tree: &Tree,
     path: &[u8],

@@ -1,10 +1,14 @@
 //! Policies: rules that give agents access to paths, and settings for conflicts.
 //!
-//! A [`PolicyDocument`] is compiled to a [`Policy`], which gives each agent its [`AgentPolicy`]. Among the rules
-//! that match a path, the most specific decides. Specificity compares the paths first, component by component: a
-//! name is more specific than a component with wildcards, which is more specific than `*`, which is more specific
-//! than `**`; a longer path is more specific than its beginning, unless it only adds a last `**`. Equal paths are
-//! ranked by subject: a name, a glob, a group, everybody. Among equals the stricter access wins.
+//! A [`PolicyDocument`] is compiled to a [`Policy`], which gives each agent its [`AgentPolicy`]. Among the rules that
+//! match a path, the most specific one decides:
+//!
+//! 1. The paths of the rules are compared component by component. From most to least specific: a name, a component
+//!    with wildcards and other text, `*`, `**`. A longer path is more specific than its beginning, unless it only adds
+//!    a last `**`.
+//! 2. Rules with equally specific paths are ranked by subject (the agents that a rule is for): a name, a glob, a group,
+//!    everybody.
+//! 3. Among equally specific rules, the stricter access wins.
 
 mod access;
 mod agent;

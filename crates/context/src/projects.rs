@@ -1,11 +1,16 @@
-//! Projects: heads with their history, and completions that are merged into them.
+//! Projects: files that many agents share.
 //!
-//! The row of a project in the catalog is the truth about its head. Every change follows the same order: content
-//! durable in the store, then one transaction ([`workspace_catalog::Projects::advance`]), then the reference that
-//! protects the snapshot. Until its reference is set, the snapshot is *pending*: the store records which process made
-//! it. A crash before the transaction leaves a pending snapshot, which another server removes (`abandoned.rs`). A
-//! crash after the transaction leaves a head without a reference, which the next server to start sets
-//! (`references::set_missing`).
+//! The *head* of a project is the snapshot of its present files; its *sequence* is the number of changes so far. Each
+//! change is an *operation* in the history. Agents work on a *view* of the head: the part that the policy lets them
+//! read. Finished work of an agent is a *completion*. The merge daemon merges it into the head: it *lands*. A conflict
+//! that no rule resolves becomes a *review*, which waits for a decision.
+//!
+//! The row of a project in the catalog (an SQL database) says which snapshot is the head. Every change of the head has
+//! the same three steps: make the content durable in the store, commit one transaction
+//! ([`workspace_catalog::Projects::advance`]), and set the reference that protects the snapshot from removal. Until its
+//! reference is set, the snapshot is *pending*: the store records which process made it. A crash before the
+//! transaction leaves a pending snapshot, which another server removes (`abandoned.rs`). A crash after the transaction
+//! leaves a head without a reference; the next server that starts sets the reference (`references::set_missing`).
 
 mod abandoned;
 mod agent_view;
@@ -23,6 +28,7 @@ mod merges;
 mod rebase;
 mod references;
 mod report;
+mod revert;
 mod reviews;
 mod settings;
 mod store_access;
@@ -57,6 +63,7 @@ use head_change::HeadChange;
 pub use merge_mode::MergeMode;
 pub use rebase::{RebaseInput, RebaseTarget, RebasedFiles};
 pub use report::{CompletionReport, Conflict, MergedFile, RefusedChange};
+pub use revert::{RefusedChanges, RevertInput, RevertedFiles};
 pub use reviews::{
     Resolution, ResolveRequest, Resolved, ReviewData, ReviewDetails, ReviewEntry, ReviewPage, ReviewSide,
     ReviewVersion, SettledReviews, StrategyChoice, TheirsChoice, check_reviewer, is_shown,
@@ -64,15 +71,15 @@ pub use reviews::{
 pub use settings::ProjectSettings;
 use store_access::{blocking, find_snapshot, parse_snapshot};
 
-/// Label of the snapshot of a view, with the [`ViewKey`] of the view.
+/// Name of the label of a snapshot of a view. Its value is the [`ViewKey`].
 const VIEW_LABEL: &str = "view";
 /// Maximum length of the name of a project in bytes.
 const NAME_MAX: usize = 128;
-/// Maximum number of views whose newest snapshot is remembered.
+/// Maximum number of views whose newest snapshot is cached.
 const VIEWS_MAX: usize = 10_000;
-/// Number of attempts to change a head that others change at the same time.
+/// Maximum number of attempts to change a head that other requests or servers change at the same time.
 const ATTEMPTS_MAX: usize = 20;
-/// Interval at which a completion is read again, since another server may decide it.
+/// Interval at which a request that waits for a completion reads it again: another server may decide it.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Projects of a deployment, with the content in the store of this server. Clones share everything.
@@ -80,12 +87,13 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 pub struct Projects {
     catalog: Catalog,
     store: Store,
+    /// Cache of filtered directories.
     view_cache: Arc<ViewCache>,
-    /// Newest snapshot of each view of a project, by id of the project; workspaces are made from it.
+    /// Newest snapshot of each view, by id of the project and key of the view. Workspaces are made from it.
     bases: Arc<Mutex<HashMap<(String, ViewKey), ViewLock>>>,
-    /// Cache: sequences of the changes that each view shows.
+    /// Cache of the sequences of the changes that each view shows.
     visible_changes: Arc<VisibleChanges>,
-    /// Cache: snapshots of views of earlier heads.
+    /// Cache of snapshots of views of earlier heads.
     earlier_views: Arc<EarlierViews>,
     /// Notified when a completion was queued on this server.
     completion_queued: Arc<Notify>,
@@ -93,23 +101,23 @@ pub struct Projects {
     completion_decided: Arc<Notify>,
 }
 
-/// Snapshot of an agent's view of a head, on which work is based: in a workspace that is made from it, or outside
-/// of this server.
+/// Snapshot of an agent's view of a head, on which the agent bases its work: in a workspace that is made from it, or
+/// outside of this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkspaceBase {
     /// Snapshot of the agent's view.
     pub snapshot: SnapshotId,
-    /// Sequence of the head that it is a view of.
+    /// Sequence of the head that the snapshot is a view of.
     pub sequence: i64,
     /// Version of the policy that made the view.
     pub policy_version: i64,
-    /// Key of the agent's view, which is equal for agents that see the same.
+    /// Key of the agent's view. Agents with equal rules for reading have equal keys.
     pub view_key: ViewKey,
     /// True if the agent may not add, change or delete anything.
     pub is_read_only: bool,
 }
 
-/// Newest snapshot of a view. Locked while the next one is made, so that it is made once.
+/// Newest snapshot of a view. Locked while the next one is made, so that concurrent requests make it once.
 type ViewLock = Arc<tokio::sync::Mutex<Option<ViewSnapshot>>>;
 
 /// Committed view of a head.
@@ -117,6 +125,7 @@ type ViewLock = Arc<tokio::sync::Mutex<Option<ViewSnapshot>>>;
 struct ViewSnapshot {
     /// Head that the view shows; `None` is the state before the first change.
     head: Option<SnapshotId>,
+    /// Snapshot of the view.
     view: SnapshotId,
 }
 
@@ -171,7 +180,7 @@ impl Projects {
         }
     }
 
-    /// Returns the project of an owner with that name or id.
+    /// Returns the project of an owner with this name or id.
     pub async fn find(&self, owner: &str, project: &str) -> Result<Project> {
         let projects = self.catalog.projects();
         let by_id = projects.get(project).await?.filter(|found| found.owner == owner);
@@ -182,7 +191,7 @@ impl Projects {
         found.ok_or_else(|| ProjectError::NotFound { project: project.to_owned() })
     }
 
-    /// Returns the snapshot of the head that has a sequence, or of the present head if `sequence` is `None`. Returns
+    /// Returns the snapshot of the head with this sequence, or of the present head if `sequence` is `None`. Returns
     /// `None` for the state before the first change, which has the sequence 0.
     pub async fn head(&self, project: &Project, sequence: Option<i64>) -> Result<Option<Snapshot>> {
         let id = match sequence {
@@ -198,7 +207,7 @@ impl Projects {
         blocking(move || Ok(Some(find_snapshot(&store, id)?))).await
     }
 
-    /// Returns the policy of a project that is in force. Before one is set (version 0), everybody may read and write
+    /// Returns the policy in force of a project. Before a policy is set (version 0), everybody may read and write
     /// everything.
     pub async fn policy(&self, project: &Project) -> Result<Policy> {
         let document = match project.policy_version {
@@ -252,10 +261,11 @@ impl Projects {
         .await
     }
 
+    /// Returns the lock of the newest snapshot of a view. Clears the cache of snapshots if it is full.
     fn view_lock(&self, project: &str, view: ViewKey) -> ViewLock {
         let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
         if bases.len() >= VIEWS_MAX {
-            // Locks that are held stay alive. Snapshots are found again by their tree (`same_view`).
+            // Locks that are held stay alive. Snapshots that are cleared are found again by their tree (`same_view`).
             bases.clear();
         }
         Arc::clone(bases.entry((project.to_owned(), view)).or_default())
@@ -279,7 +289,7 @@ impl Projects {
         let parents: Vec<SnapshotId> = last.iter().map(|last| last.view).collect();
         let snapshot = self.commit_view(project, head, policy, parents)?;
         failpoint::hit("view-committed")?;
-        // A new id for an equal tree would tell the agent that something hidden changed.
+        // A new snapshot id for an equal tree would reveal that something hidden changed.
         if let Some(view) = self.same_view(project, &snapshot, *last)? {
             self.store.remove_snapshots(&[snapshot.id])?;
             *last = Some(ViewSnapshot { head: shown, view });
@@ -292,8 +302,8 @@ impl Projects {
         Ok(snapshot.id)
     }
 
-    /// Returns a protected snapshot of the same view with the same files as `new`: the last one, or one that another
-    /// server, or this server before a restart, has made. Returns `None` if there is none.
+    /// Returns a protected snapshot (one with a reference) of the same view with the same files as `new`: the last one,
+    /// or one that another server has made, or this server before a restart. Returns `None` if there is none.
     fn same_view(
         &self,
         project: &str,
@@ -316,8 +326,8 @@ impl Projects {
         Ok(None)
     }
 
-    /// Commits the view that an agent has of a head, as a pending snapshot. Its layers are derived from those of the
-    /// parents.
+    /// Commits the view that an agent has of a head, as a pending snapshot. `parents` are earlier snapshots of the
+    /// view: the layers (read-only directories under workspaces) of the new snapshot are derived from theirs.
     fn commit_view(
         &self,
         project: &str,
@@ -336,8 +346,9 @@ impl Projects {
         }
     }
 
-    /// Replaces the files of a project by those of a snapshot. With `expected`, fails unless the head has that
-    /// sequence. Returns `None` if the head has these files already. `origin` is `None` if the files are not from git.
+    /// Replaces the files of a project by those of a snapshot. Fails if the head does not have the sequence `expected`;
+    /// `None` allows any. Returns `None` if the head has these files already. `origin` is `None` if the files are not
+    /// from git.
     pub async fn import(
         &self,
         project: &Project,
@@ -368,7 +379,7 @@ impl Projects {
     ) -> Result<Option<Operation>> {
         let former = self.head(project, Some(to)).await?;
         if project.head.is_none() {
-            // Before the first change there is nothing to restore, and nothing to remove.
+            // The project has no files, so there is nothing to restore or to remove.
             return Ok(None);
         }
         let change =
@@ -392,7 +403,7 @@ impl Projects {
         blocking(move || Ok(store.find_snapshot(&id)?.is_some_and(|found| found.tree == tree))).await
     }
 
-    /// Returns true if two snapshots have the same files, apart from a `.git` that the project ignores. Returns false
+    /// Returns true if two snapshots have the same files, except for a `.git` that the project ignores. Returns false
     /// if one of the snapshots does not exist.
     pub async fn have_same_files(
         &self,
@@ -417,14 +428,14 @@ impl Projects {
         .await
     }
 
-    /// Returns the snapshot with the files of an agent as it completed them, also those whose changes were refused. It is
-    /// kept as long as the project.
+    /// Returns the snapshot of an agent's files at the time of its completion, including refused changes. The snapshot
+    /// is kept as long as the project.
     pub async fn completed_files(&self, completion: &Completion) -> Result<Snapshot> {
         let (store, id) = (self.store.clone(), parse_snapshot(&completion.completion.theirs_snapshot)?);
         blocking(move || find_snapshot(&store, id)).await
     }
 
-    /// Queues the completed work of a workspace. The same completion again returns the existing one.
+    /// Queues the completed work of a workspace. A repeated call returns the completion that exists with this id.
     pub async fn complete(&self, new: NewCompletion) -> Result<Completion> {
         let project = self.catalog.projects().get(&new.project).await?;
         let project = project.ok_or_else(|| ProjectError::NotFound { project: new.project.clone() })?;
@@ -432,11 +443,12 @@ impl Projects {
         failpoint::hit("completion-protected")?;
         let workspace_owner = new.workspace_owner.filter(|owner| *owner != project.owner);
         let new = NewCompletion { owner: project.owner.clone(), workspace_owner, ..new };
-        let data = json!({ "project": project.name, "projectId": project.id, "completionId": new.id, "agent": new.agent });
+        let data = json!({ "project": project.name, "projectId": project.id, "completionId": new.id,
+            "agent": new.agent });
         let event = NewEvent { kind: EventKind::CompletionQueued, data };
         let inserted = self.catalog.completions().insert(&new, &[event]).await;
         if inserted.is_err() {
-            // The deletion of the project may have removed its references before those above were set.
+            // If the project was deleted meanwhile, the deletion may have missed the references that were set above.
             references::undo_if_project_deleted(&self.store, &self.catalog, &new.project, Vec::new()).await?;
         }
         let inserted = inserted?;
@@ -466,8 +478,8 @@ impl Projects {
         }
     }
 
-    /// Removes what is left of a deleted project: its references in this store, then its rows. After a crash, the
-    /// project is among the unfinished deletions, which the next server to start finishes.
+    /// Removes the references of a deleted project in this store, and then its rows. After a crash in between, the
+    /// merge daemon of a server does the rest ([`Self::finish_deletions`]).
     async fn finish_deletion(&self, project: &str) -> Result<()> {
         references::remove(&self.store, project).await?;
         failpoint::hit("deletion-unprotected")?;
@@ -482,21 +494,21 @@ impl Projects {
         Ok(())
     }
 
-    /// Ends the pending state of snapshots that the catalog names by now, and that references protect. If the project
-    /// was deleted meanwhile, the references are removed and the snapshots abandoned.
+    /// Ends the pending state of snapshots that the catalog has recorded and that references protect. If the project
+    /// was deleted meanwhile, removes the references and abandons the snapshots: a server removes them later.
     async fn end_pending(&self, project: &str, snapshots: Vec<SnapshotId>) -> Result<()> {
-        // If the project was deleted before the references were set, nothing protects the snapshots: they must not even
-        // for a moment be neither pending nor abandoned.
+        // If the project was deleted before the references were set, the deletion has not abandoned the snapshots. They
+        // must be abandoned while they are still pending: after a crash in between, nothing would remove them.
         references::undo_if_project_deleted(&self.store, &self.catalog, project, snapshots.clone()).await?;
         let (store, ids) = (self.store.clone(), snapshots.clone());
-        // If it is deleted from now on, the references are there, and the deletion abandons the snapshots. What was
-        // abandoned stays so.
+        // A deletion from now on finds the references, and abandons the snapshots. `end_own_pending` does not change
+        // abandoned snapshots.
         blocking(move || Ok(store.end_own_pending(&ids)?)).await?;
         references::undo_if_project_deleted(&self.store, &self.catalog, project, snapshots).await
     }
 
-    /// Waits until a completion is not queued any more, for at most `wait`. Returns the completion as it is then
-    /// stored.
+    /// Waits until a completion is not queued any more, for at most `wait`. Returns the completion as it is stored at
+    /// the end of the wait.
     pub async fn wait_for(&self, completion: Completion, wait: Duration) -> Result<Completion> {
         let deadline = Instant::now() + wait;
         let mut current = completion;
@@ -509,7 +521,7 @@ impl Projects {
             let Some(found) = self.catalog.completions().find(project, id).await? else { return Ok(current) };
             current = found;
             if current.state == CompletionState::Queued {
-                // Another server may decide it.
+                // Another server may decide it, which does not notify this one.
                 let next = deadline.min(Instant::now() + POLL_INTERVAL);
                 let _ = timeout_at(next, decided).await;
             }

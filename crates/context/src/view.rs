@@ -1,13 +1,16 @@
 //! Views: the part of a tree that an agent may read, as a tree of its own.
 //!
 //! - A directory is shown if something in it is shown, or if the rules show it and everything that could be in
-//!   it. So an empty directory says nothing about hidden entries: where entries may be hidden, it is not shown
-//!   at all.
+//!   it. Where entries may be hidden, an empty directory is not shown: it would look like one whose entries are all
+//!   hidden.
 //! - A directory in which entries may be hidden has the time of its newest shown entry, because its own time
-//!   changes with the hidden ones. If it is hidden itself, it has mode 0755 and no attributes.
-//! - Hard links are separate files, because a link label would tell that a file has other names.
-//! - A directory that the rules show with everything in it is taken as it is. Others are remembered in a
-//!   [`ViewCache`] once the view is committed, so that a change costs as much as the directories on its path.
+//!   changes with the hidden ones. A directory that is hidden itself, but shown because of the entries in it (a
+//!   *passage*), has mode 0755 and no extended attributes.
+//! - Hard links are separate files. Their link labels (equal for all hard links to one file) are removed, because they
+//!   would reveal that a file has hidden names.
+//! - A directory that the rules show with everything in it is reused without a walk through it. The views of other
+//!   directories are kept in a [`ViewCache`] once they are committed. So the view of a changed tree costs as much as
+//!   the directories on the paths of the changes.
 
 mod cache;
 mod links;
@@ -25,7 +28,7 @@ use crate::policy::{AgentPolicy, ReadRules, State};
 pub use cache::ViewCache;
 use cache::{CacheKey, CachedView};
 
-/// Mode of a directory that is shown only because of the entries in it.
+/// Mode of a directory that is shown only because of the entries in it (a passage).
 pub(crate) const PASSAGE_MODE: u16 = 0o755;
 
 /// Error of [`view`].
@@ -45,8 +48,8 @@ type Result<T, E = ViewError> = std::result::Result<T, E>;
 pub struct View {
     store: Store,
     tree: VirtualTree,
-    /// Directories that were filtered, by path in the source: the commit adds them to the cache.
-    rebuilt: Vec<(Vec<u8>, CacheKey)>,
+    /// Directories that were filtered: path in the source, and key under which the commit adds the result to the cache.
+    filtered: Vec<(Vec<u8>, CacheKey)>,
 }
 
 impl View {
@@ -65,12 +68,13 @@ impl View {
         Ok(self.tree.preview()?)
     }
 
-    /// Commits the view and remembers its directories in `cache`. The parent of the snapshot should be the last
-    /// snapshot of the same view, so that its layers can be derived.
+    /// Commits the view and adds its directories to `cache`. The parent of the new snapshot should be the last snapshot
+    /// of the same view: layers (read-only directories under workspaces) of the new one can then be derived from those
+    /// of the parent.
     pub fn commit(mut self, new: NewSnapshot, cache: &ViewCache) -> Result<(Snapshot, Tree)> {
         let snapshot = self.tree.commit(new)?;
         let tree = Tree::of_snapshot(&self.store, &snapshot)?;
-        for (path, key) in &self.rebuilt {
+        for (path, key) in &self.filtered {
             match tree.entry(path)? {
                 Some(Entry { node: Node::Directory(node), modified, .. }) => {
                     cache.insert(*key, node, modified);
@@ -82,12 +86,12 @@ impl View {
     }
 }
 
-/// Returns the part of a tree that an agent may read.
+/// Returns the part of a tree that an agent may read. The result is not committed.
 pub fn view(tree: &Tree, policy: &AgentPolicy, cache: &ViewCache) -> Result<View> {
     let rules = policy.read_rules();
     let unchanged = |tree: &Tree| -> Result<View> {
         let (store, tree) = (tree.store().clone(), VirtualTree::over(tree)?);
-        Ok(View { store, tree, rebuilt: Vec::new() })
+        Ok(View { store, tree, filtered: Vec::new() })
     };
     if rules.allow_everything() {
         return unchanged(tree);
@@ -98,23 +102,23 @@ pub fn view(tree: &Tree, policy: &AgentPolicy, cache: &ViewCache) -> Result<View
     };
     let key = CacheKey::new(&root, rules.matcher().fingerprint(&rules.start()));
     if let Some(CachedView::Shown { node, .. }) = cache.get(&key) {
-        // The view may have been removed meanwhile; then it is built again.
+        // The cached view may have been removed from the store meanwhile; then it is built again.
         if let Ok(known) = Tree::open(tree.store(), node.id.into(), node.times) {
             return unchanged(&known);
         }
     }
     let usage = WalkUsage::new(tree.store().walk_limits());
     let result = VirtualTree::over(tree)?;
-    let mut walk = Walk { source: tree, rules, cache, usage, result, path: Vec::new(), rebuilt: Vec::new() };
+    let mut walk = Walk { source: tree, rules, cache, usage, result, path: Vec::new(), filtered: Vec::new() };
     walk.run(root)?;
-    Ok(View { store: tree.store().clone(), tree: walk.result, rebuilt: walk.rebuilt })
+    Ok(View { store: tree.store().clone(), tree: walk.result, filtered: walk.filtered })
 }
 
 fn no_directory() -> StoreError {
     StoreError::Refused("the root of a tree is not a directory".to_owned())
 }
 
-/// Treatment of a directory.
+/// Treatment of the entries of a directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Zone {
     /// Entries may be hidden.
@@ -128,10 +132,12 @@ struct Frame {
     /// Length of the path of the parent directory.
     parent_path_len: usize,
     node: DirectoryNode,
+    /// Modification time in the source.
     modified: Option<Timestamp>,
+    /// State of the read rules at the directory: true means readable.
     state: Arc<State<bool>>,
     zone: Zone,
-    /// Position in the directory of the next entries to read.
+    /// Index in the directory of the next entry to read.
     position: u64,
     /// Entries that were read, and are not filtered yet.
     entries: std::vec::IntoIter<Entry>,
@@ -141,18 +147,20 @@ struct Frame {
     newest: Option<Timestamp>,
 }
 
-/// Walk through a tree that removes hidden entries. Directories are on a stack of their own: trees may be too
-/// deep for that of the thread.
+/// Walk through a tree that removes hidden entries from a copy of it. Open directories are on a stack in the heap,
+/// because recursion into a deep tree could overflow the stack of the thread.
 struct Walk<'a> {
     source: &'a Tree,
     rules: &'a ReadRules,
     cache: &'a ViewCache,
+    /// Entries and metadata read so far, which are limited.
     usage: WalkUsage,
-    /// The tree, from which hidden entries are removed.
+    /// Copy of `source`, from which hidden entries are removed.
     result: VirtualTree,
-    /// Path of the innermost directory.
+    /// Path of the directory whose entries are being filtered.
     path: Vec<u8>,
-    rebuilt: Vec<(Vec<u8>, CacheKey)>,
+    /// See [`View::filtered`].
+    filtered: Vec<(Vec<u8>, CacheKey)>,
 }
 
 impl Walk<'_> {
@@ -162,8 +170,8 @@ impl Walk<'_> {
         while let Some(frame) = stack.last_mut() {
             match frame.next(self.source)? {
                 Some(entry) => {
-                    let below = self.entry(frame, entry)?;
-                    stack.extend(below);
+                    let subdirectory = self.entry(frame, entry)?;
+                    stack.extend(subdirectory);
                 }
                 None => {
                     let done = stack.pop();
@@ -176,7 +184,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Shows or removes an entry. Returns a frame for a directory whose entries must be filtered before that is known.
+    /// Shows or hides an entry. Returns a frame for a directory whose own entries must be filtered first: they decide
+    /// if the directory is shown.
     fn entry(&mut self, parent: &mut Frame, entry: Entry) -> Result<Option<Frame>> {
         let matcher = self.rules.matcher();
         let Node::Directory(node) = &entry.node else {
@@ -201,6 +210,7 @@ impl Walk<'_> {
         }
     }
 
+    /// Shows a file or symlink, without its link label.
     fn show_leaf(&mut self, parent: &mut Frame, entry: Entry) -> Result<()> {
         parent.show(entry.modified);
         if entry.link_label.is_some() {
@@ -211,8 +221,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Shows a directory with everything in it. Its entries are read only if it has hard links, whose labels are
-    /// removed.
+    /// Shows a directory with everything in it. Returns a frame only if there are hard links below the directory, whose
+    /// link labels must be removed.
     fn show_whole(
         &mut self,
         parent: &mut Frame,
@@ -227,7 +237,7 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// Shows a part of a directory: the cached view, or else the result of filtering its entries.
+    /// Shows a directory as the cache has it. Returns a frame if the cache does not have it.
     fn show_part(
         &mut self,
         parent: &mut Frame,
@@ -242,7 +252,7 @@ impl Walk<'_> {
             Some(CachedView::Shown { node: shown, modified }) => {
                 let path = child(&self.path, &entry.name);
                 let shown = Entry { node: Node::Directory(shown), modified, ..entry.clone() };
-                // The known view may have been removed meanwhile; then the directory is filtered again.
+                // The cached view may have been removed from the store meanwhile; then the directory is filtered again.
                 let path_in_view = &path;
                 if shown.node == entry.node || self.result.graft(&path, &shown, path_in_view).is_ok() {
                     parent.show(modified);
@@ -256,6 +266,7 @@ impl Walk<'_> {
         Ok(Some(Frame::new(parent_path_len, node.clone(), entry.modified, state, zone)))
     }
 
+    /// Removes an entry of the present directory from the view.
     fn hide(&mut self, name: &[u8]) -> Result<()> {
         Ok(self.result.remove(child(&self.path, name))?)
     }
@@ -265,7 +276,7 @@ impl Walk<'_> {
         let path = self.path.clone();
         self.path.truncate(done.parent_path_len);
         self.usage.add(path.len()).map_err(StoreError::from)?;
-        self.rebuilt
+        self.filtered
             .push((path.clone(), CacheKey::new(&done.node, self.rules.matcher().fingerprint(&done.state))));
         if done.zone == Zone::Filtered && done.shown == 0 && parent.is_some() {
             return Ok(self.result.remove(&path)?);
@@ -276,7 +287,7 @@ impl Walk<'_> {
         };
         let modified = match done.zone {
             Zone::Whole => done.modified,
-            // The time of the source would tell about hidden entries.
+            // The time in the source would reveal changes of hidden entries.
             Zone::Filtered => done.newest,
         };
         let modified = Some(modified.unwrap_or(Timestamp(0)));
@@ -299,6 +310,7 @@ impl Frame {
         Self { parent_path_len, node, modified, state, zone, position, entries, shown, newest: None }
     }
 
+    /// Returns the next entry; `None` after the last one.
     fn next(&mut self, tree: &Tree) -> Result<Option<Entry>> {
         if self.entries.len() == 0 {
             self.entries = list_part(tree, &self.node, self.position)?.into_iter();
@@ -307,7 +319,7 @@ impl Frame {
         Ok(self.entries.next())
     }
 
-    /// Counts a shown entry.
+    /// Records that an entry with this modification time is shown.
     fn show(&mut self, modified: Option<Timestamp>) {
         self.shown += 1;
         self.newest = self.newest.max(modified);

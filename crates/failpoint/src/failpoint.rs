@@ -1,13 +1,23 @@
 //! Failpoints: named points in the code where a test can kill the process, fail a write or pause.
 //!
-//! `WORKSPACE_FAILPOINT=name=action[@n]`: at the n-th visit (first by default) of `name`, `kill` the
-//! process with SIGKILL, `panic`, return the error `enospc` or `eio`, `stop` the process until the test
-//! continues it, or `pause` for 200 ms. Any other text is a panic at the first visit of any failpoint. Compiled to
-//! nothing without the feature `enabled`.
+//! The environment variable `WORKSPACE_FAILPOINT` selects a failpoint and its action, as `name=action[@n]`. The action
+//! is performed once, when the process reaches the failpoint for the n-th time (by default the first):
+//!
+//! | action | effect |
+//! |---|---|
+//! | `kill` | SIGKILL to this process |
+//! | `stop` | SIGSTOP to this process, which stops until the test sends SIGCONT |
+//! | `panic` | panic |
+//! | `enospc`, `eio` | [`hit`] returns this error |
+//! | `pause` | sleep of 200 ms |
+//!
+//! If the variable has another form or names an unknown action, every call of [`hit`] panics. A name that no failpoint
+//! has is not noticed. Without the feature `enabled`, [`hit`] does nothing.
 
 use std::io;
 
-/// Performs the action of the failpoint `name` if the environment selects it for this visit.
+/// Performs the action of the failpoint `name` if the environment selects it for this visit. Returns the error of
+/// the actions `enospc` and `eio`.
 #[cfg(feature = "enabled")]
 pub fn hit(name: &str) -> io::Result<()> {
     use std::sync::OnceLock;
@@ -26,12 +36,12 @@ pub fn hit(name: &str) -> io::Result<()> {
     plan.action.perform(name)
 }
 
-/// Failpoint that the environment selects.
+/// Failpoint that the environment selects, and its action.
 #[cfg(feature = "enabled")]
 struct Plan {
     name: String,
     action: Action,
-    /// Number of visits until the action, the last one included.
+    /// Number of visits up to the one that performs the action, which is included.
     visits_left: std::sync::atomic::AtomicU64,
 }
 
@@ -48,6 +58,7 @@ enum Action {
 
 #[cfg(feature = "enabled")]
 impl Plan {
+    /// Parses `name=action[@n]`; `None` if the text has another form.
     fn parse(text: &str) -> Option<Self> {
         let (name, rest) = text.split_once('=')?;
         let (action, visit) = rest.split_once('@').unwrap_or((rest, "1"));
@@ -73,8 +84,8 @@ impl Action {
         match self {
             Self::Kill => Ok(kill_process(getpid(), Signal::KILL)?),
             Self::Stop => {
-                // Raised in this thread: another thread could handle a signal to the process, and this thread would
-                // continue meanwhile.
+                // The signal is sent to this thread. With a signal to the process, this thread could continue until
+                // another thread has handled it.
                 // SAFETY: the call takes an integer, and the default action of this signal cannot be changed.
                 unsafe { libc::raise(libc::SIGSTOP) };
                 Ok(())
@@ -103,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_failpoint_is_rejected() {
+    fn malformed_plans_and_unknown_actions_are_rejected() {
         let plan = Plan::parse("log-write=eio@5").unwrap();
         assert_eq!(
             (plan.name.as_str(), plan.action, plan.visits_left.into_inner()),

@@ -2,6 +2,7 @@
 //! workspace.
 
 pub(crate) mod layout;
+pub(crate) mod lazy_mount;
 pub(crate) mod seccomp;
 pub(crate) mod workspace_process;
 

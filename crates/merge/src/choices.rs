@@ -1,4 +1,5 @@
-//! Possible resolutions of a conflict: the result of each conflict rule ([`OnConflict`]) and of each other strategy.
+//! Possible resolutions of a conflict, for a person who decides: the result of each conflict rule ([`OnConflict`]) and
+//! of each merge strategy other than the one that found the conflict.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -14,13 +15,13 @@ use crate::text_strategy::Text;
 /// Maximum number of bytes of content in a serialised choice. Longer content is represented by its size.
 const INLINE_CONTENT_MAX: usize = 64 << 10;
 
-/// Possible resolution of a conflict, with the conflict rules and strategies that produce it.
+/// Possible resolution of a conflict, with the conflict rules and strategies that give this result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Choice {
-    /// Conflict rules with this result.
+    /// Conflict rules that give this result.
     pub on_conflict: Vec<OnConflict>,
-    /// Other strategies with this result.
+    /// Strategies that merge the file to this result without a conflict. They exclude the strategy of the file.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub strategies: Vec<&'static str>,
     /// Version or content of the file after this choice.
@@ -31,7 +32,7 @@ pub struct Choice {
 /// Version or content of a file after a choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChoiceResult {
-    /// Version of one side, which is a removal if that side removed the entry.
+    /// Whole version of one side. If that side removed the entry, the choice removes it.
     Version(Side),
     /// Merged content with the conflicts resolved. It may differ from the versions of both sides.
     Content(Vec<u8>),
@@ -78,14 +79,14 @@ pub fn choices(
         Outcome::Conflict(_) => None,
     };
     let by_lines = merged_by(&Text);
-    // Strategies whose result is listed even if it equals the merge of lines.
-    let suited = [Text.name(), file_type::strategy_for(input)];
-    // A strategy that leaves every change to a review resolves nothing: it would only cost time.
+    // Strategies whose result is listed even if it equals the merge by lines.
+    let always_listed = [Text.name(), file_type::strategy_for(input)];
+    // A strategy that requires a review of every change resolves nothing, so running it would only cost time.
     let others = strategies.all().filter(|other| other.name() != chosen.name() && !other.requires_review());
     for other in others {
-        // A strategy that cannot parse the file falls back to a line merge, which is listed already.
+        // A strategy that cannot parse the file falls back to a merge by lines, which is listed already.
         let merged = merged_by(other);
-        let is_fallback = !suited.contains(&other.name()) && merged == by_lines;
+        let is_fallback = !always_listed.contains(&other.name()) && merged == by_lines;
         if let Some(content) = merged.filter(|_| !is_fallback) {
             choice_with(&mut choices, ChoiceResult::Content(content)).strategies.push(other.name());
         }
@@ -93,7 +94,8 @@ pub fn choices(
     Ok(choices)
 }
 
-/// Lists the results of all conflict rules that resolve a conflict. Rules with the same result share a choice.
+/// Lists the results of all conflict rules except `Review`. `result` returns the result if a side wins. Rules with the
+/// same result share a choice.
 pub(crate) fn by_conflict_rules(
     ours: &Author,
     theirs: &Author,
@@ -123,45 +125,46 @@ mod tests {
     use super::*;
     use crate::file::Versions;
 
-    fn of<'a>(path: &'a str, versions: [&'a str; 3]) -> Input<'a> {
+    fn input_of<'a>(path: &'a str, versions: [&'a str; 3]) -> Input<'a> {
         let [base, ours, theirs] = versions.map(str::as_bytes);
         Input::new(path, Versions { base: Some(base), ours, theirs })
     }
 
-    fn shown(input: &Input<'_>) -> Vec<(Vec<OnConflict>, Vec<&'static str>, String)> {
+    /// Returns conflict rules, strategies and content of each choice.
+    fn list_choices(input: &Input<'_>) -> Vec<(Vec<OnConflict>, Vec<&'static str>, String)> {
         let choices = choices(&Strategies::default(), &FileSettings::default(), input).unwrap();
-        let shown = |choice: Choice| {
+        let parts = |choice: Choice| {
             let ChoiceResult::Content(content) = choice.result else { panic!("a file has content") };
             (choice.on_conflict, choice.strategies, String::from_utf8(content).unwrap())
         };
-        choices.into_iter().map(shown).collect()
+        choices.into_iter().map(parts).collect()
     }
 
     #[test]
     fn choices_list_the_result_of_every_conflict_rule() {
         use OnConflict::{Lww, Ours, Priority, Theirs};
-        let mut input = of("a.txt", ["1\n2\n3\n4\n", "one\n2\n3\nfour\n", "uno\n2\n3\n4\n"]);
+        let mut input = input_of("a.txt", ["1\n2\n3\n4\n", "one\n2\n3\nfour\n", "uno\n2\n3\n4\n"]);
         let (ours, theirs) = ("one\n2\n3\nfour\n", "uno\n2\n3\nfour\n");
         let expected =
             [(vec![Ours], vec![], ours.to_owned()), (vec![Theirs, Lww, Priority], vec![], theirs.to_owned())];
-        assert_eq!(shown(&input), expected);
+        assert_eq!(list_choices(&input), expected);
         (input.our_author.priority, input.their_author.time) = (1, 1);
         let expected =
             [(vec![Ours, Priority], vec![], ours.to_owned()), (vec![Theirs, Lww], vec![], theirs.to_owned())];
-        assert_eq!(shown(&input), expected);
+        assert_eq!(list_choices(&input), expected);
     }
 
     #[test]
     fn choices_name_strategies_that_merge_cleanly() {
         // Only the CRDT merges two values of one field.
-        let input = of("a.json", ["{\"n\": 1}", "{\"n\": 2}", "{\"n\": 3}"]);
+        let input = input_of("a.json", ["{\"n\": 1}", "{\"n\": 2}", "{\"n\": 3}"]);
         let merged: Vec<_> =
-            shown(&input).into_iter().filter(|(_, strategies, _)| !strategies.is_empty()).collect();
+            list_choices(&input).into_iter().filter(|(_, strategies, _)| !strategies.is_empty()).collect();
         assert!(matches!(&merged[..], [(_, strategies, _)] if strategies == &["crdt"]), "{merged:?}");
         // Appended lines conflict as text, but not as a log.
-        let input = of("a.txt", ["1\n", "1\n2\n", "1\n3\n"]);
+        let input = input_of("a.txt", ["1\n", "1\n2\n", "1\n3\n"]);
         let expected = (vec![], vec!["log"], "1\n2\n3\n".to_owned());
-        assert_eq!(shown(&input).last(), Some(&expected));
+        assert_eq!(list_choices(&input).last(), Some(&expected));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Assignment of comments to values, and the three-way merge of comments.
+//! Assignment of the comments of a JSON, YAML or TOML document to its values, and the three-way merge of comments.
 //!
 //! A comment belongs to the scalar or empty container that ends before it on the same line, or else to the
 //! next scalar or empty container. The comments of a value are merged like values. They are written into the
@@ -24,6 +24,7 @@ struct CommentPlace {
     position: Position,
 }
 
+/// Position of a comment relative to its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Position {
     /// Before the value, but not on the line on which the previous value ends.
@@ -35,7 +36,7 @@ enum Position {
 /// Scalar or empty container.
 #[derive(Debug)]
 struct LeafValue {
-    /// Hash of the keys and of the names of array elements on the way to the value.
+    /// Hash of the path of the value: of the keys and the names of array elements from the root to the value.
     path: u64,
     /// Byte range, including the key.
     item: Range<usize>,
@@ -44,6 +45,7 @@ struct LeafValue {
 /// Comments of a document.
 #[derive(Debug, Default)]
 pub(crate) struct Comments<'a> {
+    /// Source texts of the comments at each place, in text order.
     by_place: BTreeMap<CommentPlace, Vec<&'a str>>,
     /// Scalars and empty containers, in text order.
     leaves: Vec<LeafValue>,
@@ -68,7 +70,7 @@ impl<'a> Comments<'a> {
         comments
     }
 
-    /// Returns the line with a byte offset, including its ending.
+    /// Returns the byte range of the line that contains a byte offset, including the line ending.
     fn line(&self, text: &str, offset: usize) -> Range<usize> {
         let next = self.line_starts.partition_point(|start| *start <= offset);
         self.line_starts[next - 1]..self.line_starts.get(next).copied().unwrap_or(text.len())
@@ -88,11 +90,12 @@ impl<'a> Comments<'a> {
         }
     }
 
+    /// Returns the comments at a place; empty if there are none.
     fn comments_at(&self, place: &CommentPlace) -> &[&'a str] {
         self.by_place.get(place).map_or(&[], Vec::as_slice)
     }
 
-    /// Counts the occurrences of each comment.
+    /// Returns the number of occurrences of each comment in the document.
     fn totals(&self) -> HashMap<&'a str, usize> {
         let mut totals = HashMap::new();
         for comment in self.by_place.values().flatten() {
@@ -122,13 +125,13 @@ fn add_leaves(leaves: &mut Vec<LeafValue>, node: &SyntaxNode<'_>, path: u64, key
             }
         }
         Value::Array(elements) if !elements.is_empty() => {
-            // The first field that is a unique scalar in all elements, nearly as in the merge of arrays (which needs
-            // one that is unique in all three versions). Without such a field, elements may share a name. Then
-            // comments on their values are left alone.
+            // Elements are named by the first field that is a unique scalar in all elements. The merge of arrays also
+            // requires this in the other two versions. Without such a field, elements may share a name. Then
+            // comments on their values are not merged.
             let unique_key = keys.iter().find(|key| NamedChildren::by_field(elements, key).is_some());
             let element_keys = unique_key.map_or(keys, std::slice::from_ref);
             for element in *elements {
-                // An element without a key field is identified by its content.
+                // An element without a key field is named by its content.
                 let path = match key_field(element, element_keys) {
                     Some(name) => child_path(&|hasher| (0, name).hash(hasher)),
                     None => child_path(&|hasher| (1, canonical(element)).hash(hasher)),
@@ -178,7 +181,7 @@ impl<'a> ThreeComments<'a> {
         let are_kept = in_ours.keys().chain(in_theirs.keys()).all(|comment| {
             let [merged, base, ours, theirs] =
                 [&in_merged, &in_base, &in_ours, &in_theirs].map(|totals| total(totals, comment));
-            // A comment that both sides added may be present once.
+            // If both sides added a comment, one occurrence in the result is enough.
             let needed = match ours >= base && theirs >= base {
                 true => ours.max(theirs),
                 false => (ours + theirs).saturating_sub(base),
@@ -191,7 +194,8 @@ impl<'a> ThreeComments<'a> {
                     let count = |comments: &[&str]| comments.iter().filter(|other| *other == comment).count();
                     let (count_in_side, count_in_base) =
                         (count(comments), count(self.base.comments_at(place)));
-                    // A comment whose total did not grow was moved by this side, and the merge may move it again.
+                    // If the total of a comment did not grow, this side moved the comment. Then the merge may move it
+                    // too.
                     let is_new =
                         count_in_side > count_in_base && total(totals, comment) > total(&in_base, comment);
                     !is_new || count(merged.comments_at(place)) >= count_in_side
@@ -211,12 +215,13 @@ impl<'a> ThreeComments<'a> {
         ]
     }
 
+    /// Returns the text of a side with the comment changes of the other side; `None` as in [`Self::merge_into`].
     fn with_comments_of(&self, text: &str, side: &Comments<'_>, other: &Comments<'_>) -> Option<String> {
         let mut edits = Vec::new();
         let paths = |comments: &Comments<'_>| comments.leaves.iter().map(|leaf| leaf.path).collect();
         let [in_base, in_other]: [std::collections::HashSet<u64>; 2] = [paths(&self.base), paths(other)];
-        // A value that is missing in the base or on the other side, or occurs more than once on this side, keeps its
-        // comments.
+        // A value keeps its comments if the base or the other side does not have it, or if several values on this side
+        // have its path.
         let mut occurrences = HashMap::new();
         side.leaves.iter().for_each(|leaf| *occurrences.entry(leaf.path).or_insert(0) += 1);
         let is_in_all_versions = |leaf: &&LeafValue| {
@@ -251,8 +256,9 @@ impl<'a> ThreeComments<'a> {
 type Edit = (Range<usize>, String);
 
 impl Comments<'_> {
-    /// Returns edits that replace the comments `current` of a value by `new`. Empty if their position is
-    /// ambiguous, or if `new` is empty: programs that rewrite a document often drop comments.
+    /// Returns edits that replace the comments `current` of a value by `new`. Empty if the position of the new comments
+    /// is ambiguous, or if `new` is empty: programs that rewrite a document often drop comments, so comments are never
+    /// removed.
     fn edit(
         &self,
         text: &str,

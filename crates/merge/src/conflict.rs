@@ -38,7 +38,8 @@ pub enum ConflictLocation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ValueConflict {
-    /// Path of the value: keys joined by dots, array elements as `[field=name]`.
+    /// Path of the value: keys joined by dots, array elements as `[field=name]`, cells of a notebook as `[id=ID]` or
+    /// `[INDEX]`. Empty for the root value.
     pub path: String,
     /// Source text of the value in the base; `None` if the base does not have it.
     pub base: Option<String>,

@@ -1,10 +1,14 @@
-//! Strategy for JSON that never conflicts: a CRDT, implemented with automerge.
+//! Merge strategy for JSON in which concurrent changes never conflict: a CRDT, implemented with automerge.
 //!
-//! Agents edit plain JSON. The history of a version is an automerge document, which the caller stores. The
-//! differences between the base and their version become operations on a fork of the history of the base, and
-//! that fork is merged into the history of our version. Actor ids are hashes of the changes, so that merging
-//! the same changes in any order, on any machine, gives the same bytes. Counters are the exception: equal
-//! increments by two sides are both applied.
+//! Files are plain JSON, which any program can edit. The history of a version is an automerge document, which the
+//! caller stores. The differences between the base and their version become operations on a fork of the history of the
+//! base, and that fork is merged into the history of our version. Actor ids (the ids of authors in automerge) are
+//! hashes of the changes. Therefore equal changes by both sides are one change, and merging the same changes in any
+//! order, on any machine, gives the same bytes. Counters are the exception: equal increments by two sides are both
+//! applied.
+//!
+//! The schema ([`FileSettings::schema`]) names the CRDT type of the values at each path: a register (a single value), a
+//! set, or a counter (an integer that both sides increment).
 //!
 //! Merged files have a canonical format: sorted keys, indented by two spaces.
 
@@ -27,8 +31,8 @@ use crate::file_settings::FileSettings;
 use crate::strategy::Strategy;
 use crate::unchanged_side::content_without_strategy;
 
-/// Maximum number of values of a version, including containers. The history takes a few hundred bytes of
-/// memory for each value.
+/// Maximum number of values of a version, including arrays and objects. The history takes a few hundred bytes of memory
+/// for each value.
 const VALUES_MAX: usize = 500_000;
 
 /// Strategy for `.crdt.json` files.
@@ -46,7 +50,7 @@ impl Strategy for CrdtJson {
             Err(reason) => return conflict(reason),
         };
         if let Some(version_name) = versions.first_too_large() {
-            // A file that only one side changed is taken without a history.
+            // If only one side changed the file, its version is taken without a history.
             return match content_without_strategy(input, self.applies_equal_changes_twice(settings)) {
                 Some(content) => Outcome::Merged(MergedContent::new(content)),
                 None => conflict(format!("{version_name} has more than {VALUES_MAX} values")),
@@ -59,7 +63,7 @@ impl Strategy for CrdtJson {
         }
     }
 
-    // Each version needs a history.
+    // Each version gets a history, also if only one side changed the file.
     fn is_always_run(&self) -> bool {
         true
     }
@@ -69,6 +73,7 @@ impl Strategy for CrdtJson {
     }
 }
 
+/// Three parsed versions of a file.
 struct ParsedVersions {
     base: JsonValue,
     ours: JsonValue,
@@ -76,6 +81,7 @@ struct ParsedVersions {
 }
 
 impl ParsedVersions {
+    /// Parses all versions. If that is not possible, returns the reason, which is shown to users in the conflict.
     fn read(input: &Input<'_>) -> Result<Self, String> {
         let parse = |text: &[u8], version_name: &str| {
             JsonValue::parse(text).ok_or_else(|| {
@@ -85,16 +91,16 @@ impl ParsedVersions {
         let (ours, theirs) = (parse(input.versions.ours, "ours")?, parse(input.versions.theirs, "theirs")?);
         let base = match input.versions.base {
             Some(base) => parse(base, "the base")?,
-            // Both sides added the file.
+            // Both sides added the file: there is no base. An empty object or array, or null, is assumed.
             None => ours.assumed_base(&theirs),
         };
         Ok(Self { base, ours, theirs })
     }
 
-    /// Returns the name of the first version with more than [`VALUES_MAX`] values.
+    /// Returns the name of the first version with more than [`VALUES_MAX`] values; `None` if there is none.
     fn first_too_large(&self) -> Option<&'static str> {
         let all = [("the base", &self.base), ("ours", &self.ours), ("theirs", &self.theirs)];
-        all.into_iter().find(|(_, data)| data.count() > VALUES_MAX).map(|(version_name, _)| version_name)
+        all.into_iter().find(|(_, value)| value.count() > VALUES_MAX).map(|(version_name, _)| version_name)
     }
 }
 
@@ -126,16 +132,17 @@ fn stored_history(history: Option<&[u8]>, version: &JsonValue, schema: &Schema) 
     (update::read(&document, schema).as_ref() == Some(version)).then_some(document)
 }
 
-/// Returns true if a history contains all changes of another.
+/// Returns true if the history `one` contains all changes of the history `other`.
 fn contains_changes_of(one: &mut AutoCommit, other: &mut AutoCommit) -> bool {
     other.get_heads().iter().all(|head| one.get_change_by_hash(head).is_some())
 }
 
 /// Adds operations to a history so that it ends in `version`.
 ///
-/// The actor id is a hash of the heads of the history and the new version, so that equal changes by two sides
-/// are the same change. Only increments of counters belong to one side: the hash that identifies its contribution
-/// includes a number, so that it differs from the ids `others` of contributions of sides that may have made the same
+/// The actor id is a hash of the heads (last changes) of the history and of the new version, so that equal changes by
+/// two sides are the same change. Increments of counters are different: equal increments by two sides must both count.
+/// Therefore they get an id of their own, which identifies the contribution of this side. It is a hash that includes a
+/// number, chosen so that the id is not among `others`, the ids of contributions by sides that may have made the same
 /// change.
 fn extend_to(
     mut document: AutoCommit,
@@ -143,8 +150,8 @@ fn extend_to(
     schema: &Schema,
     others: &BTreeSet<counters::ContributionId>,
 ) -> Result<AutoCommit, AutomergeError> {
-    // A history that already ends in this version is not changed: an operation would discard concurrent
-    // values that lost in this merge and may win in a later one.
+    // A history that already ends in this version is not changed. An operation would discard concurrent values that
+    // lost in this merge, but may win in a later one.
     let current = update::read(&document, schema);
     if current.as_ref() == Some(version) {
         return Ok(document);
@@ -162,11 +169,11 @@ fn extend_to(
         hasher.update(&number.to_le_bytes());
         hasher
     });
-    let is_free = |hasher: &blake3::Hasher| {
+    let is_unused = |hasher: &blake3::Hasher| {
         let id = contribution_id(hasher);
         !others.contains(&id) && !counters.contributions().contains(&id)
     };
-    if let Some(hasher) = hashers.find(is_free) {
+    if let Some(hasher) = hashers.find(is_unused) {
         set_actor(&mut document, &hasher);
         counters.add_increments(&mut document, &target_totals, &contribution_id(&hasher))?;
         commit(&mut document);

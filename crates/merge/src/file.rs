@@ -25,7 +25,7 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// Author of a version, for conflict rules that decide by time or priority.
+/// Time and priority of the author of a version, for conflict rules that decide by them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Author {
@@ -46,7 +46,7 @@ pub struct Input<'a> {
     pub our_author: Author,
     /// Author of their version.
     pub their_author: Author,
-    /// Histories that the strategy stored with earlier versions, such as the operations of a CRDT.
+    /// Histories that the strategy stored with the base and with our version.
     pub histories: Histories<'a>,
 }
 
@@ -58,13 +58,14 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Histories that a strategy stored with versions of a file. Their version has none: it is an edit of the base, so the
-/// strategy derives its operations from the difference.
+/// Histories that a strategy stored with versions of a file. A history is the state that the strategy needs in
+/// addition to the content, such as the operations of a CRDT. Their version has none: it is an edit of the base, so
+/// the strategy derives its operations from the difference between the two.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Histories<'a> {
-    /// History of the base.
+    /// History of the base; `None` if none was stored.
     pub base: Option<&'a [u8]>,
-    /// History of our version.
+    /// History of our version; `None` if none was stored.
     pub ours: Option<&'a [u8]>,
 }
 

@@ -4,22 +4,22 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Conflict rule: the resolution of conflicts.
+/// Conflict rule: selects the side that wins conflicts, or leaves them to a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnConflict {
-    /// Keeps our version and reports the conflict for a review.
+    /// Keeps our version, and reports the conflict for a review: a person decides later.
     #[default]
     Review,
     /// Resolves each conflict with our version; other changes of both sides are kept if the strategy can merge them.
     Ours,
-    /// Resolves each conflict with their version, and keeps other changes like `Ours`.
+    /// Resolves each conflict with their version. Other changes are kept as for `Ours`.
     Theirs,
-    /// Resolves each conflict with the version of the later [`Author::time`](crate::Author::time), like `Ours` (last
-    /// writer wins); theirs if the times are equal.
+    /// Last writer wins: resolves each conflict with the version of the later [`Author::time`](crate::Author::time), or
+    /// with their version if the times are equal. Other changes are kept as for `Ours`.
     Lww,
-    /// Resolves each conflict with the version of the higher [`Author::priority`](crate::Author::priority), like
-    /// `Ours`; like `Lww` if the priorities are equal.
+    /// Resolves each conflict with the version of the higher [`Author::priority`](crate::Author::priority), or by the
+    /// rule `Lww` if the priorities are equal. Other changes are kept as for `Ours`.
     Priority,
 }
 
@@ -31,7 +31,7 @@ pub enum CrdtType {
     Counter,
     /// Array that is merged as an unordered set.
     Set,
-    /// Single value. All replicas choose the same one of concurrent values.
+    /// Single value. Of several concurrent values, all replicas choose the same one.
     Register,
 }
 

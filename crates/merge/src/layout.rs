@@ -1,15 +1,18 @@
-//! Writer for merged documents, which combines the source text of both sides.
+//! Writer for merged documents (JSON, YAML, and arrays and inline tables of TOML), which combines the source text of
+//! both sides.
 //!
-//! For each container, one side is the template. Its text is split into children, each with the whitespace
-//! and comments that belong to it, and reassembled from the merged children:
+//! For each container (object or array), one side is the template: the side whose text and order are kept. Its text is
+//! split into children, each with the whitespace and comments that belong to it, and reassembled from the merged
+//! children. The parts of such a text ([`ContainerText`], [`ChildText`]) are marked here for the first child. `m` is
+//! `middle`, `r` is `rest`, and `⏎` is a line ending:
 //!
 //! ```text
 //! { // head⏎    // about a⏎  "a": 1 , // one⏎  "b": 2⏎}
-//! ^[-head-][----- lead -----][item]^ [-tail-]         [rest]
+//!  [-head-][----- lead -----][item]m [tail-]         r
 //! ```
 //!
-//! If comments are in unusual positions, the text may have a wrong value or lose comments. Therefore callers
-//! parse it again and compare.
+//! If comments are in unusual positions, the written text may have a wrong value or lose comments. Therefore callers
+//! parse the text again and compare.
 
 mod source_text;
 
@@ -55,18 +58,19 @@ struct ChildText {
     lead: Range<usize>,
     /// Child with its key.
     item: Range<usize>,
-    /// Text between the child and its comma.
+    /// Text between the child and its comma; empty if there is no comma.
     middle: Range<usize>,
-    /// Comments after the child on the same line.
+    /// Comments after the child and its comma, on the same line.
     tail: Range<usize>,
 }
 
 /// Container split into its children.
 struct ContainerText {
-    /// Comment after the opening bracket.
+    /// Comment after the opening bracket, on the same line.
     head: Range<usize>,
+    /// Children in text order.
     children: Vec<ChildText>,
-    /// Text before the closing bracket.
+    /// Text between the last child and the closing bracket.
     rest: Range<usize>,
     /// Set if there is a trailing comma.
     has_last_comma: bool,
@@ -78,6 +82,7 @@ impl<'d> Layout<'d> {
         Self { ours: source(Side::Ours), theirs: source(Side::Theirs), syntax }
     }
 
+    /// Returns the source text of a side.
     fn of(&self, side: Side) -> &SourceText<'d> {
         match side {
             Side::Ours => &self.ours,
@@ -93,49 +98,51 @@ impl<'d> Layout<'d> {
         }
     }
 
+    /// Returns the text of a merged container. `side` and `node` are the template; `parts` are the merged children.
     fn container_text(&self, side: Side, node: &'d SyntaxNode<'d>, parts: &[Part<'d>]) -> String {
         let source = self.of(side);
         let text = source.text;
         let is_block = self.is_block(text, node);
         if !is_contiguous(text, node, is_block) {
-            // This container cannot be written. The caller detects this by parsing the result.
+            // This container cannot be written. The caller notices that when it parses the text again.
             return String::new();
         }
         if is_block && parts.is_empty() {
             return if matches!(node.value, Value::Array(_)) { "[]" } else { "{}" }.to_owned();
         }
-        let pieces = split_container(source, node, is_block);
+        let container = split_container(source, node, is_block);
         let mut out = String::with_capacity(node.span.len() * 2);
         if !is_block {
             out.push_str(&text[node.span.start..=node.span.start]);
         }
-        // Comment after the opening bracket, or after the previous child.
-        let mut trailing = &text[pieces.head.clone()];
+        // Comment on the current line: after the opening bracket, or after the previous child.
+        let mut trailing = &text[container.head.clone()];
         out.push_str(trailing);
         for (number, part) in parts.iter().enumerate() {
             let is_first = number == 0;
-            let needs_comma = !is_block && (number + 1 < parts.len() || pieces.has_last_comma);
+            let needs_comma = !is_block && (number + 1 < parts.len() || container.has_last_comma);
             let comma = if needs_comma { "," } else { "" };
             if let Some(index) = part.template_index {
-                let child = &pieces.children[index];
-                let lead = self.lead(source, &pieces, index, is_first, is_block);
+                let child = &container.children[index];
+                let lead = self.lead(source, &container, index, is_first, is_block);
                 self.push_lead(&mut out, source, &lead, trailing, child.item.start);
                 self.push_item(&mut out, side, &node.children()[index], &part.value);
                 out.push_str(&text[child.middle.clone()]);
                 out.push_str(comma);
                 trailing = &text[child.tail.clone()];
             } else {
-                let lead = self.new_lead(source, &pieces, is_first, is_block);
-                let like = pieces.children.first().map_or(node.span.start, |child| child.item.start);
-                self.push_lead(&mut out, source, &lead, trailing, like);
-                self.push_inserted(&mut out, source, &part.value, like);
+                let lead = self.new_lead(source, &container, is_first, is_block);
+                let example_start =
+                    container.children.first().map_or(node.span.start, |child| child.item.start);
+                self.push_lead(&mut out, source, &lead, trailing, example_start);
+                self.push_inserted(&mut out, source, &part.value, example_start);
                 out.push_str(comma);
                 trailing = self.of(part.value.side()).trailing_comment(part.value.node().span.end);
             }
             out.push_str(trailing);
         }
         if !is_block {
-            let rest = &text[pieces.rest.clone()];
+            let rest = &text[container.rest.clone()];
             if !parts.is_empty() || !rest.trim().is_empty() {
                 out.push_str(rest);
             }
@@ -144,65 +151,73 @@ impl<'d> Layout<'d> {
         out
     }
 
-    /// Writes `lead`, the text before a child, after `trailing`. If `trailing` ends in a comment, writes a new line
-    /// first, indented like the child at offset `like`.
-    fn push_lead(&self, out: &mut String, source: &SourceText<'d>, lead: &str, trailing: &str, like: usize) {
+    /// Writes `lead`, the text before a child. `trailing` is the text before `lead`. If `trailing` ends in a comment,
+    /// and `lead` has no line ending, writes one first, and indents like the child at the offset `example_start`.
+    fn push_lead(
+        &self,
+        out: &mut String,
+        source: &SourceText<'d>,
+        lead: &str,
+        trailing: &str,
+        example_start: usize,
+    ) {
         let prefix = if self.syntax == Syntax::Json { "//" } else { "#" };
         if trailing.contains(prefix) && !lead.contains('\n') {
             out.push_str(source.end_of_line);
-            out.push_str(&source.indent(like));
+            out.push_str(&source.indent(example_start));
             out.push_str(lead.trim_start());
         } else {
             out.push_str(lead);
         }
     }
 
-    /// Returns the text before a child of the template. It changes only if the child became the first one, or
-    /// is no longer the first one.
+    /// Returns the text to write before the child of the template at an index. It differs from the text in the template
+    /// only if the child became the first one, or is no longer the first one.
     fn lead(
         &self,
         source: &SourceText<'d>,
-        pieces: &ContainerText,
+        container: &ContainerText,
         index: usize,
         is_first: bool,
         is_block: bool,
     ) -> Cow<'d, str> {
-        let lead = &source.text[pieces.children[index].lead.clone()];
+        let lead = &source.text[container.children[index].lead.clone()];
         if is_first == (index == 0) {
             Cow::Borrowed(lead)
         } else if is_block && is_first {
             Cow::Borrowed(lead.trim_start())
         } else if lead.trim().is_empty() {
-            self.new_lead(source, pieces, is_first, is_block)
+            self.new_lead(source, container, is_first, is_block)
         } else {
             Cow::Borrowed(lead)
         }
     }
 
-    /// Returns the text before an inserted child.
+    /// Returns the text to write before an inserted child: whitespace as before other children.
     fn new_lead(
         &self,
         source: &SourceText<'d>,
-        pieces: &ContainerText,
+        container: &ContainerText,
         is_first: bool,
         is_block: bool,
     ) -> Cow<'d, str> {
-        let Some(first) = pieces.children.first() else { return Cow::Borrowed("") };
-        let example = if is_first { first } else { pieces.children.get(1).unwrap_or(first) };
+        let Some(first) = container.children.first() else { return Cow::Borrowed("") };
+        let example = if is_first { first } else { container.children.get(1).unwrap_or(first) };
         let lead = &source.text[example.lead.clone()];
         if is_block && is_first {
             Cow::Borrowed("")
         } else if is_block || lead.contains('\n') {
             Cow::Owned(format!("{}{}", source.end_of_line, source.indent(example.item.start)))
-        } else if (is_first || pieces.children.len() > 1) && lead.trim().is_empty() {
+        } else if (is_first || container.children.len() > 1) && lead.trim().is_empty() {
             Cow::Borrowed(lead)
         } else {
+            // Compact JSON has no space after colons and commas.
             let item = &source.text[first.item.clone()];
             Cow::Borrowed(if item.contains("\":") && !item.contains("\": ") { "" } else { " " })
         }
     }
 
-    /// Writes a child of the template with its key and merged value.
+    /// Writes a child of the template with its key and merged value. `side` is the template, and `node` its child.
     fn push_item(&self, out: &mut String, side: Side, node: &SyntaxNode<'d>, merged: &MergedValue<'d>) {
         let (source, other, new_node) = (self.of(side), self.of(merged.side()), merged.node());
         if merged.side() == side {
@@ -218,27 +233,28 @@ impl<'d> Layout<'d> {
         }
     }
 
-    /// Writes a child of the other side and the comments above it, formatted like the child at offset `like`.
+    /// Writes a child of the other side and the comments above it, indented like the child at the offset
+    /// `example_start`.
     fn push_inserted(
         &self,
         out: &mut String,
         source: &SourceText<'d>,
         merged: &MergedValue<'d>,
-        like: usize,
+        example_start: usize,
     ) {
         let (other, node) = (self.of(merged.side()), merged.node());
         let above = other.comments_above(node.item_start);
         let item =
             format!("{}{}", other.text.get(above..node.span.start).unwrap_or_default(), self.value(merged));
-        paste(out, &item, (other, node.item_start), (source, like));
+        paste(out, &item, (other, node.item_start), (source, example_start));
     }
 
-    /// Returns true if a container is in block style, without brackets.
+    /// Returns true if a container is in the block style of YAML, without brackets.
     fn is_block(&self, text: &str, node: &SyntaxNode<'_>) -> bool {
         self.syntax == Syntax::Yaml && !text[node.span.start..].starts_with(['{', '['])
     }
 
-    /// Returns true if a value can replace another one on the same line.
+    /// Returns true if a value can be written on the line of its key: unlike a YAML block or an empty YAML value.
     fn is_inline(&self, text: &str, node: &SyntaxNode<'_>) -> bool {
         let value_text = &text[node.span.clone()];
         let is_block = || match node.value {
@@ -251,8 +267,8 @@ impl<'d> Layout<'d> {
     }
 }
 
-/// Returns true if a container is contiguous and its children are in order. A TOML table may be scattered
-/// over the document, even if its span begins and ends with a bracket.
+/// Returns true if a container has its children between its brackets (or is a YAML block), in text order. A TOML table
+/// may be scattered over the document, even if its span begins and ends with a bracket.
 fn is_contiguous(text: &str, node: &SyntaxNode<'_>, is_block: bool) -> bool {
     let container_text = text.get(node.span.clone()).unwrap_or_default();
     let is_within =
@@ -291,7 +307,7 @@ fn split_container(source: &SourceText<'_>, node: &SyntaxNode<'_>, is_block: boo
         let comma = if is_block { None } else { source.comma(item.end, next) };
         let middle = item.end..comma.unwrap_or(item.end);
         let tail_start = comma.map_or(item.end, |comma| comma + 1);
-        // All text after the last child of a block belongs to that child.
+        // In a block, all text after the last child belongs to that child.
         let tail_length = if is_block && next == end {
             next - tail_start
         } else {
@@ -304,14 +320,15 @@ fn split_container(source: &SourceText<'_>, node: &SyntaxNode<'_>, is_block: boo
     ContainerText { head, children: texts, rest: offset..end, has_last_comma }
 }
 
-/// Returns the length of the comments on the same line at the start of a text.
+/// Returns the length of the first line of a text, which follows a child or an opening bracket: the comments on that
+/// line. 0 if the line is blank, or the text has no other lines.
 fn tail_length(trailing: &str) -> usize {
     let line = first_line(trailing);
     if line.len() < trailing.len() && !line.trim().is_empty() { line.len() } else { 0 }
 }
 
-/// Writes source text of another document, reindented for its new position. `from` and `to` are the documents
-/// and the byte offsets of the old and new position.
+/// Writes a piece of the source text of another document, with its indentation changed for the new position. `from` and
+/// `to` are the documents and byte offsets of the old and the new position.
 fn paste(out: &mut String, piece: &str, from: (&SourceText<'_>, usize), to: (&SourceText<'_>, usize)) {
     if !piece.contains('\n') {
         out.push_str(piece);

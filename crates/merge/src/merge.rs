@@ -1,4 +1,5 @@
-//! Merge of a single file.
+//! Merge of a single file: chooses a strategy (the merge algorithm for a type of files), runs it, and resolves
+//! conflicts by the conflict rule of the settings ([`OnConflict`]).
 
 use serde::Serialize;
 
@@ -12,9 +13,10 @@ use crate::unchanged_side::content_without_strategy;
 /// Result of merging one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileMerge {
-    /// Merged content. Equal to our content if there is a conflict that needs a review.
+    /// Merged content. Equal to our content if there is a conflict that needs a review (a decision by a person).
     pub merged: MergedContent,
-    /// Name of the strategy that ran; `None` if only one side changed the file or both made the same change.
+    /// Name of the strategy that ran; `None` if none had to run, because only one side changed the file or both made
+    /// the same change.
     pub strategy: Option<&'static str>,
     /// Conflict between the changes, also if the conflict rule resolved it; `None` if there was none.
     pub conflict: Option<Conflict>,
@@ -41,7 +43,7 @@ impl FileMerge {
 
 /// Merges three versions of a file.
 ///
-/// Fails only if the settings name an unknown strategy: a conflict is part of the result.
+/// Fails only if the settings name an unknown strategy. A conflict is not an error, but part of the result.
 pub fn merge_file(
     strategies: &Strategies,
     settings: &FileSettings,
@@ -66,10 +68,11 @@ pub fn merge_file(
     })
 }
 
-/// Returns our and their content of a conflicting file with every other change merged into both, so that they
-/// differ only in the conflicts (compare them with [`TextMerge::between`](crate::TextMerge::between)).
+/// Returns two contents of a conflicting file: all conflicts resolved in favour of our side, and in favour of their
+/// side. Both have all other changes, so they differ only in the conflicts. Compare them with
+/// [`TextMerge::between`](crate::TextMerge::between).
 ///
-/// `None` if the strategy works on lines: [`TextMerge::new`](crate::TextMerge::new) finds the conflicts then.
+/// `None` if the strategy works on lines. Use [`TextMerge::new`](crate::TextMerge::new) then to find the conflicts.
 pub fn conflict_sides(
     strategies: &Strategies,
     settings: &FileSettings,
@@ -78,7 +81,7 @@ pub fn conflict_sides(
     Ok(strategies.choose(input, settings)?.conflict_sides(input, settings))
 }
 
-/// Resolves a conflict by the conflict rule of the settings; the rule `review` keeps our content.
+/// Resolves a conflict by the conflict rule of the settings. The rule `review` resolves nothing and keeps our content.
 fn decide(
     strategy: &dyn Strategy,
     input: &Input<'_>,
@@ -98,8 +101,8 @@ fn decide(
     }
 }
 
-/// Returns the side that a conflict rule prefers; `None` if the rule requires a review. Their side wins a tie, since
-/// it is merged later.
+/// Returns the side that a conflict rule prefers; `None` if the rule requires a review. If times or priorities are
+/// equal, their side wins, since it is merged later.
 pub(crate) fn winner(ours: &Author, theirs: &Author, rule: OnConflict) -> Option<Side> {
     let is_ours = match rule {
         OnConflict::Review => return None,

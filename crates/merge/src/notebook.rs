@@ -1,17 +1,17 @@
-//! Strategy that merges Jupyter notebooks cell by cell.
+//! Merge strategy for Jupyter notebooks: merges them cell by cell.
 //!
 //! Running a notebook changes its file: outputs, execution counts, timestamps, the language version. If both
-//! sides ran it, they changed the same values, and without cell ids every cell that ran looks like a new
+//! sides ran the notebook, they changed the same values, and without cell ids every cell that ran looks like a new
 //! array element. Therefore a merge has three steps:
 //!
-//! 1. The cells of both sides are matched with the cells of the base ([`matching`]) and get names
-//!    ([`names`]).
-//! 2. Cells that both sides changed are merged, and the result is written into the texts of both sides
-//!    ([`rewrite`]): sources are merged line by line, and results are taken from one side.
+//! 1. The cells of both sides are matched with the cells of the base ([`matching`]). All cells get generated names, so
+//!    that versions of the same cell have the same name ([`names`]).
+//! 2. Cells that both sides changed are merged, and the merged cells are written into the texts of both sides
+//!    ([`rewrite`]): sources are merged line by line, and results of a run (such as outputs) are taken from one side.
 //! 3. All other values are merged as JSON. Cells are identified by their names.
 //!
-//! If this gives conflicts, but lines merge cleanly, the merge of lines is the result, unless two cells have
-//! the same id in it.
+//! If there are conflicts, or the result cannot be written, but lines merge without conflicts, the merge of lines is
+//! the result, unless two cells have the same id in it.
 
 mod cells;
 mod matching;
@@ -37,6 +37,7 @@ use crate::value::merge::{CellNames, Documents, ValueMerge, merge_cells};
 /// Strategy for `.ipynb` files.
 pub(crate) struct Notebooks;
 
+/// Name of the strategy.
 const NAME: &str = "notebook";
 
 impl Strategy for Notebooks {
@@ -138,30 +139,33 @@ impl<'a> ParsedVersions<'a> {
         Some(parsed)
     }
 
+    /// Iterates over the versions that exist.
     fn versions(&self) -> impl Iterator<Item = &Notebook<'a>> {
         [self.base.as_ref(), Some(&self.ours), Some(&self.theirs)].into_iter().flatten()
     }
 
-    /// Returns true if a text is a notebook without new duplicates of cell ids. A merge of lines duplicates a
-    /// cell that both sides moved.
+    /// Returns true if a merged text is a notebook without duplicate cell ids, or if a version had duplicate ids
+    /// already. A merge of lines duplicates a cell that both sides moved.
     fn is_valid(&self, text: &[u8]) -> bool {
         let arena = Bump::new();
         let notebook = std::str::from_utf8(text).ok().and_then(|text| Notebook::read(text, &arena));
-        let had_before = || self.versions().any(|notebook| notebook.has_duplicate_ids);
-        notebook.is_some_and(|notebook| !notebook.has_duplicate_ids || had_before())
+        let had_duplicates = || self.versions().any(|notebook| notebook.has_duplicate_ids);
+        notebook.is_some_and(|notebook| !notebook.has_duplicate_ids || had_duplicates())
     }
 }
 
-/// Both sides after [`rewrite`].
+/// Both sides after [`rewrite`], which wrote the merged cells into their texts.
 struct RewrittenSides<'r, 'a> {
     parsed: &'r ParsedVersions<'a>,
     ours: Document<'a>,
     theirs: Document<'a>,
+    /// Generated names of the cells, and conflicts within cells.
     rewritten: RewriteResult,
 }
 
 impl<'r, 'a> RewrittenSides<'r, 'a> {
-    /// Rewrites both sides; `None` if a rewritten text cannot be parsed.
+    /// Rewrites both sides, with conflicts resolved in favour of `favored`; `None` if a rewritten text cannot be
+    /// parsed.
     fn new(parsed: &'r ParsedVersions<'a>, arena: &'a Bump, favored: Side) -> Option<Self> {
         let rewritten = rewrite::rewrite(parsed.base.as_ref(), &parsed.ours, &parsed.theirs, favored);
         let [ours, theirs] =
@@ -174,16 +178,18 @@ impl<'r, 'a> RewrittenSides<'r, 'a> {
         Documents { base, ours: &self.ours, theirs: &self.theirs }
     }
 
+    /// Returns the generated names of the cells.
     fn cells(&self) -> CellNames<'_> {
         let names = &self.rewritten.names;
         CellNames { base: &names.base, ours: &names.ours, theirs: &names.theirs, labels: &names.labels }
     }
 
+    /// Merges the rewritten documents as JSON.
     fn merge(&self, settings: &FileSettings, favored: Side) -> ValueMerge<'_> {
         merge_cells(self.documents(), &settings.keys, favored, Some(self.cells()))
     }
 
-    /// Writes the merged notebook into our text, or into their text if the result has a wrong value.
+    /// Writes the merged notebook into our text, or else into their text; `None` if both results have a wrong value.
     fn write(&self, settings: &FileSettings) -> Option<String> {
         let write_into = |documents: Documents<'_>, cells: CellNames<'_>| {
             let merged = merge_cells(documents, &settings.keys, Side::Ours, Some(cells)).merged;

@@ -1,4 +1,4 @@
-//! Rules by path: settings for the merge of the files that match a pattern.
+//! Rules by path: merge settings (strategy, conflict rule and others) for the files that match a pattern.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl From<RawPathRule> for PathRule {
     }
 }
 
-/// Lookup of settings by path, for callers with rules of their own.
+/// Lookup of settings by path, for callers that do not store their settings as [`PathRule`]s.
 pub trait SettingsSource: fmt::Debug + Send + Sync {
     /// Returns the settings for a file.
     fn settings(&self, path: &[u8]) -> Cow<'_, FileSettings>;
@@ -54,18 +54,19 @@ pub trait SettingsSource: fmt::Debug + Send + Sync {
     /// [`TreeOptions::theirs`](crate::TreeOptions). The priority of our side is recorded with each path.
     fn priority(&self, path: &[u8]) -> Option<i64>;
 
-    /// Returns settings that together contain every strategy and every conflict rule that [`Self::settings`] can return.
-    /// Which strategy is paired with which rule does not matter, and callers read no other fields.
+    /// Returns settings that together contain every strategy and every conflict rule that [`Self::settings`] can
+    /// return. The combinations do not matter, and callers read no other fields.
     fn all_settings(&self) -> &[FileSettings];
 }
 
 /// Merge settings of all files of a tree, by path. The first rule that matches a path applies, or else the default.
 #[derive(Debug, Clone, Default)]
 pub struct PathRules {
+    /// Compiled patterns with their settings, in order of precedence.
     rules: Vec<(GlobMatcher, FileSettings)>,
     /// Settings for files that no rule matches.
     default: FileSettings,
-    /// Lookup that is used instead of `rules` and `default`; `None` if these are used.
+    /// Lookup that replaces `rules` and `default`; `None` if those two fields apply.
     source: Option<Arc<dyn SettingsSource>>,
 }
 
@@ -116,7 +117,8 @@ impl PathRules {
             .any(|settings| matches!(settings.on_conflict, OnConflict::Lww | OnConflict::Priority))
     }
 
-    /// Returns true if a rule or a file extension selects a strategy that requires a review of every change.
+    /// Returns true if a rule or a file extension selects a strategy that requires a review (a decision by a person) of
+    /// every change.
     pub(crate) fn requires_review(&self, strategies: &Strategies) -> bool {
         let named = self.all_settings().filter_map(|settings| settings.strategy.as_deref());
         let mut used = named.chain(STRATEGY_BY_EXTENSION.map(|(_, strategy)| strategy));

@@ -2,19 +2,22 @@
 
 use std::fmt::Write as _;
 
-/// Returns the number of bytes before the first quote, backslash or control character, or all if there is none: the
-/// part of a JSON string without escapes. Checks eight bytes at a time, since strings make up most of a document.
+/// Returns the number of bytes before the first quote, backslash or control character; the length of `bytes` if there
+/// is none. These bytes need no escape in a JSON string. Checks eight bytes at a time, since strings make up most of a
+/// document.
 pub(crate) fn plain_length(bytes: &[u8]) -> usize {
+    // Word of bytes 0x01, and word of bytes 0x80.
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
-    // Sets the high bit of each zero byte of the word; bits above the lowest set bit may be wrong.
+    // Returns a word with the high bit of each zero byte set. Bits above the lowest set bit may be wrong.
     let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
     let mut offset = 0;
     for eight in bytes.chunks_exact(8) {
         let word = u64::from_le_bytes(eight.try_into().unwrap_or_default());
         let quotes = zeros(word ^ (ONES * u64::from(b'"')));
         let escapes = zeros(word ^ (ONES * u64::from(b'\\')));
-        // The same for each byte below 0x20, since the subtraction sets its high bit.
+        // The high bit of each byte below 0x20 is set, because the subtraction underflows. As with `zeros`, only the
+        // lowest set bit is certain.
         let controls = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
         let matches = quotes | escapes | controls;
         if matches != 0 {
@@ -31,7 +34,7 @@ fn is_plain(byte: u8) -> bool {
     !matches!(byte, b'"' | b'\\' | 0..0x20)
 }
 
-/// Characters of a string that are escaped.
+/// Set of characters that are written as escapes in a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Escaping {
     /// Only quotes, backslashes and control characters, which JSON requires.

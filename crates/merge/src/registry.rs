@@ -1,4 +1,4 @@
-//! Registry of merge strategies.
+//! Registry of merge strategies: algorithms that merge the three versions of a file, by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,17 +21,18 @@ pub struct Strategies(BTreeMap<&'static str, Arc<dyn Strategy>>);
 impl Default for Strategies {
     /// Returns a registry with the strategies of this crate.
     fn default() -> Self {
-        let mut all = Self(BTreeMap::new());
-        all.add(Arc::new(text_strategy::Text));
-        all.add(Arc::new(unparsed_strategies::Binary));
-        all.add(Arc::new(unparsed_strategies::AlwaysReview));
-        all.add(Arc::new(unparsed_strategies::Log));
-        all.add(Arc::new(crdt::CrdtJson));
-        all.add(Arc::new(Notebooks));
-        all.add(Arc::new(Structured(Json)));
-        all.add(Arc::new(Structured(Toml)));
-        all.add(Arc::new(Structured(Yaml)));
-        all
+        let mut registry = Self(BTreeMap::new());
+        registry.add(Arc::new(text_strategy::Text));
+        registry.add(Arc::new(unparsed_strategies::Binary));
+        registry.add(Arc::new(unparsed_strategies::AlwaysReview));
+        registry.add(Arc::new(unparsed_strategies::Log));
+        // For `.crdt.json` files: JSON that is merged as a conflict-free replicated data type (CRDT).
+        registry.add(Arc::new(crdt::CrdtJson));
+        registry.add(Arc::new(Notebooks));
+        registry.add(Arc::new(Structured(Json)));
+        registry.add(Arc::new(Structured(Toml)));
+        registry.add(Arc::new(Structured(Yaml)));
+        registry
     }
 }
 
@@ -41,7 +42,7 @@ impl Strategies {
         self.0.insert(strategy.name(), strategy);
     }
 
-    /// Returns the strategy with this name.
+    /// Returns the strategy with this name; `None` if it is not registered.
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Strategy>> {
         self.0.get(name)
     }

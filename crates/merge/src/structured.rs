@@ -3,11 +3,11 @@
 //! 1. All versions are parsed. If parsing fails, the file is merged as text.
 //! 2. The values are merged. A conflict between values is a conflict of the file. Exception: arrays in which
 //!    both sides changed adjacent elements are left to step 3.
-//! 3. Lines are merged. If the result parses to the merged value, it is the result, since it keeps all
-//!    formatting. Therefore arrays merge whenever git can merge them.
-//! 4. Otherwise the merged value is written into our text, or else into their text. The new text is
-//!    parsed again, and rejected if its value differs from the merged value, or if it lost or moved a comment
-//!    ([`comments`](crate::comments)).
+//! 3. Lines are merged. If the merged text parses to the merged value, that text is the result, since it keeps all
+//!    formatting. Therefore arrays are merged whenever git can merge them.
+//! 4. Otherwise the merged value is written into our text. The new text is parsed again. It is rejected if its value
+//!    differs from the merged value, or if it lost or moved a comment ([`comments`](crate::comments)). Then the same
+//!    is tried with their text.
 
 use bumpalo::Bump;
 
@@ -31,13 +31,13 @@ pub(crate) trait Format: Send + Sync {
     /// Parses a document; `None` if it is invalid or uses unsupported syntax.
     fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>>;
 
-    /// Writes the merged value into the text of one side, the template: for each object or array, `merged`
-    /// names the side whose text and order are kept. `None` if the value cannot be written. The text may be
-    /// wrong: callers parse it again.
+    /// Returns the text of one side (the template) with the merged value in place of its own value. For each object or
+    /// array, `merged` has the side whose text and order are kept. `None` if the value cannot be written. The text may
+    /// be wrong, so callers parse it again.
     fn write(documents: Documents<'_>, merged: &MergedValue<'_>) -> Option<String>;
 }
 
-/// Strategy for documents of a format.
+/// Merge strategy for documents of a format.
 pub(crate) struct Structured<F>(pub(crate) F);
 
 impl<F: Format> Strategy for Structured<F> {
@@ -100,13 +100,14 @@ impl<F: Format> Strategy for Structured<F> {
         }
     }
 
-    // A merge of lines would report conflicts around values that were merged.
+    // A merge of lines would also report conflicts in values that can be merged.
     fn conflict_sides(&self, input: &Input<'_>, settings: &FileSettings) -> Option<[Vec<u8>; 2]> {
         ParsedVersions::new::<F>(input, &Bump::new())?;
         Some([Side::Ours, Side::Theirs].map(|side| self.resolve(input, settings, side)))
     }
 }
 
+/// Creates a conflict at the values that could not be merged.
 fn value_conflict(strategy: &'static str, values: ValueMerge<'_>) -> Outcome {
     Outcome::Conflict(Conflict {
         strategy,
@@ -122,8 +123,8 @@ fn fallback(input: &Input<'_>) -> &'static dyn Strategy {
     if all.into_iter().all(file_type::is_text) { &Text } else { &Binary }
 }
 
-/// Returns the conflict for values that were merged, but cannot be written as text, or only by losing or moving
-/// comments. A clean merge of lines cannot be used instead: its values differ from the merged values.
+/// Returns the conflict for values that were merged, but cannot be written as text without losing or moving comments,
+/// or not at all. A merge of lines without conflicts cannot be used instead: its value differs from the merged value.
 fn unwritable(
     strategy: &'static str,
     input: &Input<'_>,
@@ -149,6 +150,7 @@ struct ParsedVersions<'a> {
 }
 
 impl<'a> ParsedVersions<'a> {
+    /// Parses all versions; `None` if one of them cannot be parsed.
     fn new<F: Format>(input: &Input<'a>, arena: &'a Bump) -> Option<Self> {
         let parse = |text: &'a [u8]| F::parse(std::str::from_utf8(text).ok()?, arena);
         let base = match input.versions.base {
@@ -162,7 +164,8 @@ impl<'a> ParsedVersions<'a> {
         Documents { base: self.base.as_ref(), ours: &self.ours, theirs: &self.theirs }
     }
 
-    /// Returns each side with the comment changes of the other; unchanged if `comments` is `None`.
+    /// Writes the comment changes of each side into the text of the other side. If `comments` is `None`, there are
+    /// none.
     fn with_comments<F: Format>(
         &self,
         comments: Option<&ThreeComments<'_>>,
@@ -178,14 +181,15 @@ impl<'a> ParsedVersions<'a> {
     }
 }
 
-/// Sides with merged comments; `None` for a side whose text needs no edit, or could not be edited.
+/// Sides with the comment changes of the other side; `None` for a side that has none to take, or whose text could not
+/// be edited.
 struct EditedSides<'a> {
     ours: Option<Document<'a>>,
     theirs: Option<Document<'a>>,
 }
 
 impl<'a> EditedSides<'a> {
-    /// Returns the versions, with the edited text of each side that has one.
+    /// Returns the versions, with the edited document of each side that has one.
     fn documents<'d>(&'d self, unedited: Documents<'d>) -> Documents<'d>
     where
         'a: 'd,
@@ -209,8 +213,8 @@ pub(crate) fn parses_to<F: Format>(
     document.is_some_and(|document| merged.is_some_and(|merged| merged.equals_except(&document.root, except)))
 }
 
-/// Writes the merged value into our text, or into their text if the result has a wrong value
-/// or lost a comment.
+/// Writes the merged value into our text, or else into their text; `None` if both results have a wrong value or lost a
+/// comment.
 fn write_merged<F: Format>(
     documents: Documents<'_>,
     comments: Option<&ThreeComments<'_>>,

@@ -1,10 +1,12 @@
 //! Merge of lines, compatible with git.
 //!
 //! Both sides are compared with the base, and the two lists of changes are combined. Changes that neither
-//! overlap nor are adjacent are applied, equal changes are applied once, and all others are conflicts with
-//! three line ranges. The output is identical to that of `git merge-file` in every conflict style, with one
-//! exception: if both sides of a conflict have the same text, git resolves it in the style `merge`, but reports
-//! a conflict in the styles `diff3` and `zdiff3`. Here it is never a conflict.
+//! overlap nor are adjacent are applied, and equal changes are applied once. All other changes are conflicts, each
+//! with a range of lines in the base and in both sides.
+//!
+//! The output is identical to that of `git merge-file` in every conflict style, with one exception: if both sides of
+//! a conflict have the same text, git resolves it in the style `merge`, but reports a conflict in the styles `diff3`
+//! and `zdiff3`. This module never reports such a conflict.
 
 mod changes;
 mod eol;
@@ -46,17 +48,18 @@ pub enum Favor {
     Union,
 }
 
-/// Line-by-line comparison of three versions of a text.
+/// Line-by-line comparison of three versions of a text, and its result.
 #[derive(Debug)]
 pub struct TextMerge<'a> {
     base: Lines<'a>,
     ours: Lines<'a>,
     theirs: Lines<'a>,
+    /// Changed parts in text order. Lines between them are taken from our side.
     hunks: Vec<Hunk>,
 }
 
 impl<'a> TextMerge<'a> {
-    /// Compares three versions. Fails if a side and the base together have more lines than `limits` allows.
+    /// Compares three versions. Fails if a side and the base together have more lines than `limits` allow.
     pub fn new(
         base: &'a [u8],
         ours: &'a [u8],
@@ -90,31 +93,32 @@ impl<'a> TextMerge<'a> {
         let mut hunks = Hunks::default();
         let (mut our_changes, mut their_changes) = (ours.iter().peekable(), theirs.iter().peekable());
         loop {
-            let (a, b) = (our_changes.peek().copied(), their_changes.peek().copied());
-            match (a, b) {
+            let (our, their) = (our_changes.peek().copied(), their_changes.peek().copied());
+            match (our, their) {
                 (None, None) => return hunks.0,
-                (Some(a), b) if b.is_none_or(|b| a.base.end < b.base.start) => {
-                    let in_theirs = shift_range(&a.base, self.offset(&self.theirs, b));
-                    hunks.push(HunkKind::Ours, a.base.clone(), a.side.clone(), in_theirs);
+                (Some(our), their) if their.is_none_or(|their| our.base.end < their.base.start) => {
+                    let in_theirs = shift_range(&our.base, self.offset(&self.theirs, their));
+                    hunks.push(HunkKind::Ours, our.base.clone(), our.side.clone(), in_theirs);
                     our_changes.next();
                 }
-                (a, Some(b)) if a.is_none_or(|a| b.base.end < a.base.start) => {
-                    let in_ours = shift_range(&b.base, self.offset(&self.ours, a));
-                    hunks.push(HunkKind::Theirs, b.base.clone(), in_ours, b.side.clone());
+                (our, Some(their)) if our.is_none_or(|our| their.base.end < our.base.start) => {
+                    let in_ours = shift_range(&their.base, self.offset(&self.ours, our));
+                    hunks.push(HunkKind::Theirs, their.base.clone(), in_ours, their.side.clone());
                     their_changes.next();
                 }
-                (Some(a), Some(b)) => {
+                (Some(our), Some(their)) => {
                     // Equal changes need no hunk: the lines between hunks are taken from our side.
-                    if a.base != b.base || !self.ours.range_equals(&a.side, &self.theirs, &b.side) {
-                        let base = a.base.start.min(b.base.start)..a.base.end.max(b.base.end);
-                        let in_ours = widen_range(&a.side, &a.base, &base);
-                        let in_theirs = widen_range(&b.side, &b.base, &base);
+                    if our.base != their.base || !self.ours.range_equals(&our.side, &self.theirs, &their.side)
+                    {
+                        let base = our.base.start.min(their.base.start)..our.base.end.max(their.base.end);
+                        let in_ours = widen_range(&our.side, &our.base, &base);
+                        let in_theirs = widen_range(&their.side, &their.base, &base);
                         hunks.push(HunkKind::Conflict, base, in_ours, in_theirs);
                     }
-                    if a.base.end >= b.base.end {
+                    if our.base.end >= their.base.end {
                         their_changes.next();
                     }
-                    if b.base.end >= a.base.end {
+                    if their.base.end >= our.base.end {
                         our_changes.next();
                     }
                 }
@@ -124,7 +128,7 @@ impl<'a> TextMerge<'a> {
         }
     }
 
-    /// Returns the difference between line numbers of a side and of the base before the change `next`, or at
+    /// Returns the line number in a side minus the line number in the base, directly before the change `next`, or at
     /// the end of the text if there is no next change.
     fn offset(&self, side: &Lines<'_>, next: Option<&LineChange>) -> isize {
         next.map_or(side.len().cast_signed() - self.base.len().cast_signed(), LineChange::offset)
@@ -178,24 +182,26 @@ impl<'a> TextMerge<'a> {
     }
 }
 
-/// Maps lines of the base to a side that did not change them.
+/// Returns the range of a side that corresponds to a range of the base which the side did not change.
 fn shift_range(base: &Range<usize>, offset: isize) -> Range<usize> {
     let shifted = |line: usize| line.saturating_add_signed(offset);
     shifted(base.start)..shifted(base.end)
 }
 
-/// Widens a range of lines of a side when its range of the base grows to `to`. If `to` includes an earlier
-/// change of the side, the start of the result is wrong. It is not used, because the hunk is then merged into
-/// the previous one.
+/// Returns the range `side` of a change, widened by the lines by which the range `to` is larger than the range `base`
+/// of that change. If `to` includes an earlier change of the side, the start of the result is wrong. That start is not
+/// used: [`Hunks::push`] then merges the hunk into the previous one.
 fn widen_range(side: &Range<usize>, base: &Range<usize>, to: &Range<usize>) -> Range<usize> {
     side.start.saturating_sub(base.start - to.start)..side.end + (to.end - base.end)
 }
 
+/// Hunks in text order, while they are collected.
 #[derive(Default)]
 struct Hunks(Vec<Hunk>);
 
 impl Hunks {
-    /// Adds a hunk, or extends the last hunk if it is adjacent.
+    /// Adds a hunk. If the new hunk overlaps the last one or is adjacent to it, extends the last one instead; the last
+    /// one becomes a conflict if the kinds differ.
     fn push(&mut self, kind: HunkKind, base: Range<usize>, ours: Range<usize>, theirs: Range<usize>) {
         if let Some(last) = self.0.last_mut()
             && (ours.start <= last.ours.end || theirs.start <= last.theirs.end)
@@ -224,15 +230,15 @@ mod tests {
     fn comparison_over_the_limit_fails() {
         let limits = DiffLimits { lines: 10, myers_lines: 0 };
         let base = numbered(0..100);
-        let one = base.replace("50\n", "fifty\n");
+        let one_change = base.replace("50\n", "fifty\n");
         let merge = |ours: &str, theirs: &str| {
             let merged = TextMerge::new(base.as_bytes(), ours.as_bytes(), theirs.as_bytes(), limits);
             merged.map(|text| text.is_clean())
         };
-        assert_eq!(merge(&one, &base.replace("70\n", "seventy\n")), Ok(true));
-        assert_eq!(merge(&one, &format!("{base}100\n")), Ok(true));
-        assert_eq!(merge(&one, &numbered(100..200)), Err(DiffLimitExceeded));
-        assert_eq!(merge(&one, &base.replace("0\n", "x\n")), Err(DiffLimitExceeded));
-        assert_eq!(merge(&one, ""), Err(DiffLimitExceeded));
+        assert_eq!(merge(&one_change, &base.replace("70\n", "seventy\n")), Ok(true));
+        assert_eq!(merge(&one_change, &format!("{base}100\n")), Ok(true));
+        assert_eq!(merge(&one_change, &numbered(100..200)), Err(DiffLimitExceeded));
+        assert_eq!(merge(&one_change, &base.replace("0\n", "x\n")), Err(DiffLimitExceeded));
+        assert_eq!(merge(&one_change, ""), Err(DiffLimitExceeded));
     }
 }

@@ -1,4 +1,4 @@
-//! Strategy for text files.
+//! Merge strategy for text files: line by line, also in UTF-16.
 
 use std::borrow::Cow;
 
@@ -46,15 +46,17 @@ impl Strategy for Text {
 
 /// Three versions, converted to an encoding in which LF is a single byte.
 struct DecodedVersions<'a> {
+    /// Encoding of the files, to which the merged text is converted back.
     encoding: Encoding,
+    /// Base, ours and theirs.
     versions: [Cow<'a, [u8]>; 3],
 }
 
 impl<'a> DecodedVersions<'a> {
-    /// Decodes the versions. Returns the reason for a conflict if that is not possible.
+    /// Decodes the versions. If that is not possible, returns the reason, which is shown to users in the conflict.
     fn new(input: &Input<'a>) -> Result<Self, String> {
         let Versions { base, ours, theirs } = input.versions;
-        // An empty version has no encoding: it is compared in that of the others.
+        // An empty version has no encoding of its own: it is treated like the other versions.
         let all = [ours, theirs, base.unwrap_or_default()];
         let encoding = all.into_iter().find(|text| !text.is_empty()).map_or(Encoding::Bytes, Encoding::of);
         let decode = |text: &'a [u8]| match encoding {
@@ -67,7 +69,7 @@ impl<'a> DecodedVersions<'a> {
         Ok(Self { encoding, versions: [decode(base.unwrap_or_default())?, decode(ours)?, decode(theirs)?] })
     }
 
-    /// Compares the versions. Returns the reason for a conflict if they have too many lines.
+    /// Compares the versions. If they have too many lines, returns the reason, which is shown to users in the conflict.
     fn compare(&self) -> Result<TextMerge<'_>, String> {
         let [base, ours, theirs] = &self.versions;
         TextMerge::new(base, ours, theirs, DiffLimits::default()).map_err(|error| error.to_string())
@@ -79,7 +81,9 @@ impl<'a> DecodedVersions<'a> {
 enum Encoding {
     /// Any encoding in which LF is a single byte, such as UTF-8 or Latin-1.
     Bytes,
+    /// UTF-16, little endian.
     Utf16Little,
+    /// UTF-16, big endian.
     Utf16Big,
 }
 
@@ -115,13 +119,14 @@ impl Encoding {
 mod tests {
     use super::*;
 
+    /// Encodes a text as UTF-16, little endian, with a byte order mark.
     fn utf16(text: &str) -> Vec<u8> {
         Encoding::Utf16Little.encode(format!("\u{feff}{text}").into_bytes())
     }
 
     #[test]
     fn utf16_is_merged_by_line() {
-        // U+0A41 and U+010A contain the byte of LF.
+        // In UTF-16, one byte of U+0A41 and of U+010A is 0x0A, the byte of LF in ASCII.
         let base = utf16("a\u{a41}\nb\nc\u{10a}\nd\n");
         let ours = utf16("A\u{a41}\nb\nc\u{10a}\nd\n");
         let theirs = utf16("a\u{a41}\nb\nc\u{10a}\nd\u{a0a}\n");
@@ -146,11 +151,10 @@ mod tests {
 
     #[test]
     fn mixed_encodings_and_lone_surrogates_conflict() {
-        let (text, mut lone) = (utf16("a\nb\n"), utf16("a\nc\n"));
-        for (other, reason) in [(b"a\nb\nc\n".to_vec(), "encodings"), {
-            lone.extend([0, 0xd8]);
-            (lone, "UTF-16")
-        }] {
+        let (text, mut with_lone_surrogate) = (utf16("a\nb\n"), utf16("a\nc\n"));
+        // U+D800 is the first half of a surrogate pair.
+        with_lone_surrogate.extend([0, 0xd8]);
+        for (other, reason) in [(b"a\nb\nc\n".to_vec(), "encodings"), (with_lone_surrogate, "UTF-16")] {
             let versions = Versions { base: Some(&text), ours: &text, theirs: &other };
             let outcome = Text.merge(&Input::new("file.txt", versions), &FileSettings::default());
             let Outcome::Conflict(conflict) = outcome else { panic!("merged") };

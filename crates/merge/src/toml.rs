@@ -1,13 +1,13 @@
-//! TOML format.
+//! TOML format for merging by value.
 //!
 //! `toml_edit` parses documents and writes tables, which may be scattered over the text. Arrays and inline
-//! tables have the same structure as in JSON and are written by [`Layout`].
+//! tables have the same structure as arrays and objects in JSON and are written by [`Layout`].
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use bumpalo::Bump;
-use toml_edit::{ArrayOfTables, DocumentMut, Item, Key, Table, Value as Inline};
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Key, Table, Value as TomlValue};
 
 use crate::file::Side;
 use crate::layout::{Layout, Syntax};
@@ -54,24 +54,30 @@ pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> 
     Some(Document { text, root, comments: comments(text) })
 }
 
+/// Creates a syntax node. `start` is the offset of its key, or of the value itself if it has no key.
 fn node<'a>(key: &'a str, start: usize, span: Range<usize>, value: Value<'a>) -> SyntaxNode<'a> {
     SyntaxNode { key, item_start: start, span, value }
 }
 
+/// Converter of a parsed `toml_edit` document to syntax nodes. Its methods return `None` if the document is not
+/// supported.
 struct Reader<'a> {
     text: &'a str,
     arena: &'a Bump,
 }
 
 impl<'a> Reader<'a> {
+    /// Moves nodes to the arena; `None` if one of them is `None`.
     fn allocate(&self, nodes: impl Iterator<Item = Option<SyntaxNode<'a>>>) -> Option<&'a [SyntaxNode<'a>]> {
         Some(self.arena.alloc_slice_fill_iter(nodes.collect::<Option<Vec<_>>>()?))
     }
 
+    /// Converts the members of a table. `depth` is the number of enclosing tables and arrays.
     fn members(&self, table: &Table, depth: usize) -> Option<&'a [SyntaxNode<'a>]> {
         self.allocate(table.iter().map(|(key, item)| self.item(key, table.key(key)?, item, depth)))
     }
 
+    /// Converts a member of a table.
     fn item(&self, name: &str, key: &Key, item: &Item, depth: usize) -> Option<SyntaxNode<'a>> {
         let name = self.arena.alloc_str(name);
         let start = key.span().map_or(0, |span| span.start);
@@ -89,6 +95,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Converts a table. Its span encloses its header and all its members.
     fn table(&self, name: &'a str, start: usize, table: &Table, depth: usize) -> Option<SyntaxNode<'a>> {
         let members = self.members(table, depth + 1)?;
         let span = table.span().into_iter().chain(enclosing_range(members));
@@ -97,22 +104,23 @@ impl<'a> Reader<'a> {
         Some(node(name, span.start, span, Value::Object(members)))
     }
 
-    fn value(&self, name: &'a str, start: usize, value: &Inline, depth: usize) -> Option<SyntaxNode<'a>> {
+    /// Converts a value that is not a table with a header. `start` is as for [`node`].
+    fn value(&self, name: &'a str, start: usize, value: &TomlValue, depth: usize) -> Option<SyntaxNode<'a>> {
         if depth > MAX_DEPTH {
             return None;
         }
         let parsed = match value {
-            Inline::String(text) => Value::String(self.arena.alloc_str(text.value())),
-            Inline::Integer(_) | Inline::Float(_) | Inline::Boolean(_) | Inline::Datetime(_) => {
+            TomlValue::String(text) => Value::String(self.arena.alloc_str(text.value())),
+            TomlValue::Integer(_) | TomlValue::Float(_) | TomlValue::Boolean(_) | TomlValue::Datetime(_) => {
                 Value::Literal(self.text.get(value.span()?)?)
             }
-            Inline::Array(array) => {
+            TomlValue::Array(array) => {
                 let elements =
                     array.iter().map(|value| self.value("", value.span()?.start, value, depth + 1));
                 Value::Array(self.allocate(elements)?)
             }
-            Inline::InlineTable(table) if table.is_dotted() => return None,
-            Inline::InlineTable(table) => {
+            TomlValue::InlineTable(table) if table.is_dotted() => return None,
+            TomlValue::InlineTable(table) => {
                 let members = table.iter().map(|(key, value)| {
                     let start = table.key(key)?.span()?.start;
                     self.value(self.arena.alloc_str(key), start, value, depth + 1)
@@ -129,7 +137,7 @@ fn enclosing_range(nodes: &[SyntaxNode<'_>]) -> Option<Range<usize>> {
     Some(nodes.iter().map(|node| node.item_start).min()?..nodes.iter().map(|node| node.span.end).max()?)
 }
 
-/// Returns all comments of valid TOML.
+/// Returns all comments of a text that is valid TOML.
 fn comments(text: &str) -> Vec<&str> {
     let (mut comments, mut offset) = (Vec::new(), 0);
     while let Some(next) = text[offset..].find(['#', '"', '\'']) {
@@ -146,7 +154,7 @@ fn comments(text: &str) -> Vec<&str> {
     comments
 }
 
-/// Returns the length of the string at the start of a text.
+/// Returns the length of the quoted string at the start of a text, with its quotes.
 fn string_length(text: &str) -> usize {
     let quote = &text[..1];
     let triple_quote = quote.repeat(3);
@@ -158,18 +166,18 @@ fn string_length(text: &str) -> usize {
         offset += text[offset..].chars().next().map_or(0, char::len_utf8);
     }
     offset = (offset + delimiter.len()).min(text.len());
-    // A multi-line string may end in up to two quotes of its own.
-    let more = text[offset..]
+    // The content of a multi-line string may end in up to two quotes, directly before the closing delimiter.
+    let more_quotes = text[offset..]
         .bytes()
         .take(2)
         .take_while(|byte| delimiter.len() == 3 && [*byte] == *quote.as_bytes());
-    offset + more.count()
+    offset + more_quotes.count()
 }
 
-/// Part of a `toml_edit` document.
+/// Part of a `toml_edit` document: the counterpart of a syntax node.
 #[derive(Clone, Copy)]
 enum TomlPart<'t> {
-    Value(&'t Inline),
+    Value(&'t TomlValue),
     Table(&'t Table),
     Tables(&'t ArrayOfTables),
 }
@@ -177,10 +185,12 @@ enum TomlPart<'t> {
 /// Parts of `toml_edit` documents with their keys, by the address of the [`SyntaxNode`] created from them.
 type PartIndex<'t> = HashMap<*const (), (Option<&'t Key>, TomlPart<'t>)>;
 
+/// Returns the address of a node, which identifies it.
 fn address(node: &SyntaxNode<'_>) -> *const () {
     std::ptr::from_ref(node).cast()
 }
 
+/// Adds all parts of a table to the index. `node` is the syntax node created from the table.
 fn index_table<'t>(parts_by_node: &mut PartIndex<'t>, node: &SyntaxNode<'_>, table: &'t Table) {
     for (child, (name, item)) in node.children().iter().zip(table.iter()) {
         let part = match item {
@@ -202,13 +212,17 @@ fn index_table<'t>(parts_by_node: &mut PartIndex<'t>, node: &SyntaxNode<'_>, tab
     }
 }
 
+/// Writer of merged values into the `toml_edit` document of the template: the side whose text and order are kept. Its
+/// methods return `None` if the value cannot be written.
 struct Writer<'d, 't> {
+    /// Part of a `toml_edit` document, for each node.
     parts_by_node: PartIndex<'t>,
+    /// Writer of arrays and inline tables.
     layout: Layout<'d>,
 }
 
 impl<'d> Writer<'d, '_> {
-    /// Returns a merged value as an item without a position; `None` if it cannot be written.
+    /// Returns a merged value as a new item, whose tables still have their positions in their own document.
     fn item(&self, merged: &MergedValue<'d>) -> Option<Item> {
         let (_, part) = self.parts_by_node.get(&address(merged.node()))?;
         let mut item = match part {
@@ -234,6 +248,8 @@ impl<'d> Writer<'d, '_> {
         }
     }
 
+    /// Changes a table of the template, with the members `parts` of the merged table. `side` and `node` are the
+    /// template.
     fn change_table(
         &self,
         table: &mut Table,
@@ -260,14 +276,14 @@ impl<'d> Writer<'d, '_> {
             sort_members(table, parts);
         }
         if parts.is_empty() {
-            // Without a header, no line would define the empty table.
+            // An empty table needs its header: no other line defines the table.
             table.set_implicit(false);
         }
         Some(())
     }
 
-    /// Returns true if a member keeps its position in the template. A member that changes from value to table
-    /// or back is removed and inserted.
+    /// Returns true if a member keeps its position in the template: its merged value is from the template side, or
+    /// neither its old nor its new value is a table. Other members are removed and inserted again.
     fn keeps_position(&self, side: Side, node: &SyntaxNode<'d>, part: &Part<'d>) -> bool {
         let is_value = |node: &SyntaxNode<'_>| {
             matches!(self.parts_by_node.get(&address(node)), Some((_, TomlPart::Value(_))))
@@ -276,6 +292,7 @@ impl<'d> Writer<'d, '_> {
         old.is_some_and(|old| part.value.side() == side || is_value(old) && is_value(part.value.node()))
     }
 
+    /// Changes an array of tables of the template to the elements `parts`.
     fn change_tables(&self, tables: &mut ArrayOfTables, side: Side, parts: &[Part<'d>]) -> Option<()> {
         let old = std::mem::replace(tables, ArrayOfTables::new());
         let mut old: Vec<Option<Table>> = old.into_iter().map(Some).collect();
@@ -295,7 +312,7 @@ impl<'d> Writer<'d, '_> {
     }
 }
 
-/// Sorts members in the order of the merged parts. New members were appended.
+/// Sorts the members of a table in the order of the merged parts. Until then, new members are at the end.
 fn sort_members(table: &mut Table, parts: &[Part<'_>]) {
     let keys: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
     // Removing from the end does not shift other entries.
@@ -309,7 +326,7 @@ fn sort_members(table: &mut Table, parts: &[Part<'_>]) {
     }
 }
 
-/// Writes an empty array of tables as `[]`, since without tables no line would define it.
+/// Replaces a member that is an array of tables without elements by `[]`: no header defines such an array.
 fn write_empty(table: &mut Table, key: &str) {
     let Some((mut key, item)) = table.get_key_value_mut(key) else { return };
     if matches!(item, Item::ArrayOfTables(tables) if tables.is_empty()) {
@@ -318,13 +335,14 @@ fn write_empty(table: &mut Table, key: &str) {
     }
 }
 
-/// Replaces a value, and keeps the whitespace and comments around it.
-fn replace(old: &mut Inline, mut new: Inline) {
+/// Replaces a value, but keeps the whitespace and comments around it (`decor` in `toml_edit`).
+fn replace(old: &mut TomlValue, mut new: TomlValue) {
     *new.decor_mut() = old.decor().clone();
     *old = new;
 }
 
-/// Returns an item without the position that its tables had in their document.
+/// Removes the positions that the tables of an item had in their own document, so that they are written after their
+/// predecessors.
 fn without_position(mut item: Item) -> Item {
     match &mut item {
         Item::Table(table) => clear_position(table),
@@ -345,7 +363,8 @@ fn clear_position(table: &mut Table) {
     }
 }
 
-/// Restores the byte order mark and line endings of a text, which `toml_edit` does not keep.
+/// Returns `written` with the byte order mark, the line endings and the missing last line ending of `text`, which
+/// `toml_edit` does not keep.
 fn restore_line_endings(text: &str, written: &str) -> String {
     let is_crlf = text.contains('\n') && text.matches('\n').count() == text.matches("\r\n").count();
     let mut written = written.to_owned();

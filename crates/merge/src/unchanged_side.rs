@@ -1,9 +1,9 @@
-//! Merges that do not need a strategy.
+//! Merges that need no strategy: at most one side changed the file, or both sides have the same content.
 
 use crate::file::Input;
 
-/// Returns the merged content if one side changed nothing, or both sides are equal. If `applies_equal_changes_twice`, equal
-/// changes of both sides must be merged by the strategy.
+/// Returns the merged content if one side changed nothing, or both sides are equal; `None` if a strategy must merge
+/// the file. With `applies_equal_changes_twice`, equal sides that differ from the base must be merged by the strategy.
 pub(crate) fn content_without_strategy<'a>(
     input: &Input<'a>,
     applies_equal_changes_twice: bool,

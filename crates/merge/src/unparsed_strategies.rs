@@ -1,4 +1,4 @@
-//! Strategies that do not parse the file: binary, critical and log.
+//! Merge strategies that do not parse the file: `binary`, `critical` and `log`.
 
 use crate::conflict::Conflict;
 use crate::file::{Input, MergedContent, Outcome, Side};
@@ -19,7 +19,7 @@ impl Strategy for Binary {
     }
 }
 
-/// Strategy `critical`: every change by their side needs a review.
+/// Strategy `critical`: every change by their side needs a review (a decision by a person).
 pub(crate) struct AlwaysReview;
 
 impl Strategy for AlwaysReview {
@@ -28,7 +28,7 @@ impl Strategy for AlwaysReview {
     }
 
     fn merge(&self, input: &Input<'_>, _: &FileSettings) -> Outcome {
-        // Their side changed nothing, or only what our side has already.
+        // Their side changed nothing, or has the same content as our side.
         if input.versions.base == Some(input.versions.theirs) || input.versions.ours == input.versions.theirs
         {
             return Outcome::Merged(MergedContent::new(input.versions.ours));
@@ -36,7 +36,7 @@ impl Strategy for AlwaysReview {
         Outcome::Conflict(Conflict::whole(self.name(), "every change of this file needs a review"))
     }
 
-    // A file that only their side changed needs a review, too.
+    // A file that only their side changed needs a review too.
     fn is_always_run(&self) -> bool {
         true
     }
@@ -46,8 +46,8 @@ impl Strategy for AlwaysReview {
     }
 }
 
-/// Strategy for append-only files. Entries of our side come first, so that they keep their positions. An entry that
-/// both sides appended is kept twice.
+/// Strategy for append-only files. Entries that our side appended come first, so that they keep their positions. An
+/// entry that both sides appended is kept twice.
 ///
 /// If a side did more than append, the file is merged like text, and a conflict names the strategy `text`.
 pub(crate) struct Log;
@@ -73,8 +73,8 @@ impl Strategy for Log {
     }
 }
 
-/// Returns the base with the appended entries of both sides; `None` if a side made other changes, or appended
-/// to the last entry of the base.
+/// Returns the base with the appended entries of both sides; `None` if a side made other changes, or extended the
+/// last line of the base.
 fn appended(input: &Input<'_>) -> Option<Vec<u8>> {
     let base = input.versions.base.unwrap_or_default();
     let mut ours = input.versions.ours.strip_prefix(base)?;
@@ -105,6 +105,7 @@ mod tests {
     use super::*;
     use crate::file::Versions;
 
+    /// Merges three versions of a log; `None` if a side did more than append.
     fn log(base: &str, ours: &str, theirs: &str) -> Option<String> {
         let versions =
             Versions { base: Some(base.as_bytes()), ours: ours.as_bytes(), theirs: theirs.as_bytes() };

@@ -1,7 +1,7 @@
-//! Syntax tree for JSON, YAML and TOML, in which each value has its span in the source text.
+//! Syntax tree for JSON, YAML and TOML, in which each value has its span (byte range) in the source text.
 //!
-//! All three formats share one merge ([`merge`]). Literals are compared as source text: `1` and `1.0` differ,
-//! and numbers of any size are supported.
+//! All three formats share one merge ([`merge`]). Literals (numbers, booleans, nulls and dates) are compared as source
+//! text: `1` and `1.0` differ, and numbers of any size are supported.
 
 mod arrays;
 pub(crate) mod merge;
@@ -12,7 +12,7 @@ use std::ops::Range;
 pub(crate) use self::arrays::canonical;
 pub(crate) use self::named_children::NamedChildren;
 
-/// Maximum depth of nested values. It bounds the recursion of all functions that walk the tree.
+/// Maximum depth of nested values in a document that is parsed. It bounds the recursion of all functions on the tree.
 pub(crate) const MAX_DEPTH: usize = 200;
 
 /// Parsed document.
@@ -20,7 +20,7 @@ pub(crate) const MAX_DEPTH: usize = 200;
 pub(crate) struct Document<'a> {
     pub(crate) text: &'a str,
     pub(crate) root: SyntaxNode<'a>,
-    /// Source texts of all comments.
+    /// Source texts of all comments, as slices of `text`.
     pub(crate) comments: Vec<&'a str>,
 }
 
@@ -31,13 +31,13 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Value with its position. Children and strings are allocated in an arena, which is faster than separate
-/// allocations.
+/// Value with its position. Children, and strings that are not slices of the source text, are allocated in an arena,
+/// which is faster than separate allocations.
 #[derive(Debug, Clone)]
 pub(crate) struct SyntaxNode<'a> {
     /// Key of an object's member; empty for other values.
     pub(crate) key: &'a str,
-    /// Byte offset at which the value begins, including its key or a YAML dash.
+    /// Byte offset at which the value begins together with its key or, in a YAML sequence, its dash.
     pub(crate) item_start: usize,
     /// Byte range of the value itself.
     pub(crate) span: Range<usize>,
@@ -49,7 +49,9 @@ pub(crate) struct SyntaxNode<'a> {
 pub(crate) enum Value<'a> {
     /// Source text of a number, boolean, null or date, on a single line.
     Literal(&'a str),
+    /// Content of a string, without quotes and escapes.
     String(&'a str),
+    /// Elements in order.
     Array(&'a [SyntaxNode<'a>]),
     /// Members in source order, without duplicate keys.
     Object(&'a [SyntaxNode<'a>]),
@@ -64,13 +66,13 @@ impl<'a> SyntaxNode<'a> {
         }
     }
 
-    /// Returns the byte range of the value together with its key.
+    /// Returns the byte range of the value together with its key or dash.
     pub(crate) fn item(&self) -> Range<usize> {
         self.item_start..self.span.end
     }
 }
 
-/// Compares values; the order of an object's members is not significant.
+/// Compares values, not keys and positions. The order of an object's members is not significant.
 impl PartialEq for SyntaxNode<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (&self.value, &other.value) {

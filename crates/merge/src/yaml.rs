@@ -1,6 +1,6 @@
-//! Parser for the common subset of YAML: mappings and sequences of strings and numbers.
+//! YAML format for merging by value: a parser for the common subset, mappings and sequences of strings and numbers.
 //!
-//! `saphyr-parser` reports values and their positions. Between values, only colons, dashes, commas,
+//! `saphyr-parser` reports values and their positions as events. Between values, only colons, dashes, commas, brackets,
 //! whitespace and comments are accepted. Files with anchors, aliases, tags, merge keys, directives, several
 //! documents, keys that are not plain strings, or other syntax are merged as text. There is no mature crate
 //! for editing YAML.
@@ -54,7 +54,7 @@ pub(crate) fn parse<'a>(text: &'a str, arena: &'a Bump) -> Option<Document<'a>> 
 struct ByteOffsets {
     /// Length of the byte order mark, which the parser does not count.
     bom_length: usize,
-    /// Byte offset of each character; empty if the text is ASCII.
+    /// Byte offset of each character and of the end, after the byte order mark; empty if the text is ASCII.
     starts: Vec<usize>,
 }
 
@@ -71,6 +71,7 @@ impl ByteOffsets {
         Self { bom_length, starts }
     }
 
+    /// Returns the byte offset in the text of a character offset; `None` if it is beyond the end.
     fn byte_offset(&self, character: usize) -> Option<usize> {
         let byte = if self.starts.is_empty() { character } else { *self.starts.get(character)? };
         Some(self.bom_length + byte)
@@ -81,26 +82,32 @@ impl ByteOffsets {
     }
 }
 
-/// Reader of values in source order. `offset` is the end of the text that was read. The next event of the
-/// parser must begin there.
+/// Reader of values in source order. Its methods return `None` if the text is invalid or uses unsupported syntax.
 struct Reader<'a> {
     text: &'a str,
+    /// Parser, which returns a document as a sequence of events.
     events: Parser<'a, StrInput<'a>>,
+    /// Conversion of character offsets of the parser to byte offsets.
     offsets: ByteOffsets,
+    /// End of the text that was read. Apart from separators, the value of the next event must begin here.
     offset: usize,
+    /// Memory of the nodes.
     arena: &'a Bump,
+    /// Comments so far.
     comments: Vec<&'a str>,
 }
 
 /// Style of a container.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ContainerStyle {
+    /// Block style, by indentation.
     Block,
     /// Flow style, in brackets. All nested containers are in flow style as well.
     Flow,
 }
 
 impl<'a> Reader<'a> {
+    /// Returns the next event with its byte range.
     fn event(&mut self) -> Option<(Event<'a>, Range<usize>)> {
         let (event, span) = self.events.next_event()?.ok()?;
         Some((event, self.offsets.byte_range(span)?))
@@ -125,10 +132,12 @@ impl<'a> Reader<'a> {
         (self.offset == self.text.len()).then_some(root)
     }
 
+    /// Returns the text that was not read yet.
     fn rest(&self) -> &'a str {
         &self.text[self.offset..]
     }
 
+    /// Skips a token; `None` if the rest of the text starts with other text.
     fn consume(&mut self, token: &str) -> Option<()> {
         self.rest().starts_with(token).then(|| self.offset += token.len())
     }
@@ -146,6 +155,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads the comment at the current offset.
     fn comment(&mut self) {
         let rest = self.rest();
         let comment = rest[..rest.find('\n').unwrap_or(rest.len())].trim_end_matches('\r');
@@ -153,7 +163,7 @@ impl<'a> Reader<'a> {
         self.offset += comment.len();
     }
 
-    /// Reads the comment after the last value of a block on the same line, which belongs to the block.
+    /// Reads a comment on the line on which the last value of a block ends, since the span of the block includes it.
     fn trailing_comment(&mut self) {
         let rest = self.rest();
         let space = rest.len() - rest.trim_start_matches([' ', '\t']).len();
@@ -163,7 +173,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Records the comment after the indicator of a block scalar, without advancing.
+    /// Records the comment after the indicator (`|` or `>`) of a block scalar, without advancing.
     fn header_comment(&mut self) {
         let start = self.offset;
         let line = self.rest().lines().next().unwrap_or_default();
@@ -174,6 +184,8 @@ impl<'a> Reader<'a> {
         self.offset = start;
     }
 
+    /// Reads the value that begins with `event`. `start` is the offset of its key or dash; `style` is the style of its
+    /// container.
     fn value(
         &mut self,
         key: &'a str,
@@ -200,6 +212,7 @@ impl<'a> Reader<'a> {
         Some(SyntaxNode { key, item_start: start, span, value })
     }
 
+    /// Reads a scalar. Returns its byte range and value.
     fn scalar(
         &mut self,
         text: Cow<'a, str>,
@@ -234,6 +247,7 @@ impl<'a> Reader<'a> {
         Some((start..self.offset, value))
     }
 
+    /// Reads a mapping or sequence. Returns its byte range and value. `read_children` reads the children and the end.
     fn container(
         &mut self,
         span: Range<usize>,
@@ -259,6 +273,7 @@ impl<'a> Reader<'a> {
         Some((start..self.offset, value))
     }
 
+    /// Reads the members of a mapping, up to its end.
     fn members(&mut self, style: ContainerStyle, depth: usize) -> Option<&'a [SyntaxNode<'a>]> {
         let mut members: Vec<SyntaxNode<'a>> = Vec::new();
         loop {
@@ -275,11 +290,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads a key and its colon.
     fn key(&mut self, event: Event<'a>, span: Range<usize>) -> Option<&'a str> {
         let Event::Scalar(key, style, 0, None) = event else { return None };
         let is_supported = match style {
             ScalarStyle::Plain => key != "<<" && !span.is_empty(),
-            // Some parsers treat a quoted literal and an unquoted one as different keys.
+            // For some parsers a quoted literal such as "1" equals the unquoted key 1, for others it does not.
             ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => !is_literal(&key),
             ScalarStyle::Literal | ScalarStyle::Folded => false,
         };
@@ -291,6 +307,7 @@ impl<'a> Reader<'a> {
         Some(self.allocate(key))
     }
 
+    /// Moves a string to the arena if it is not a slice of the text.
     fn allocate(&self, text: Cow<'a, str>) -> &'a str {
         match text {
             Cow::Borrowed(text) => text,
@@ -298,6 +315,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Reads the elements of a sequence, up to its end.
     fn elements(&mut self, style: ContainerStyle, depth: usize) -> Option<&'a [SyntaxNode<'a>]> {
         let mut elements = Vec::new();
         loop {
@@ -315,7 +333,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Advances to the next child.
+    /// Advances to the next child, over a comma in flow style.
     fn advance_to_child(&mut self, style: ContainerStyle, is_first: bool) -> Option<()> {
         self.skip_trivia();
         if style == ContainerStyle::Flow && !is_first {
@@ -325,6 +343,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
+    /// Reads the closing bracket `token` of a container in flow style, after an optional comma.
     fn close(&mut self, style: ContainerStyle, token: &str, may_have_comma: bool) -> Option<()> {
         if style == ContainerStyle::Block {
             return Some(());

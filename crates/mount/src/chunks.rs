@@ -123,7 +123,7 @@ impl Drop for Reader {
     fn drop(&mut self) {
         drop(self.ahead.take());
         if let Some(worker) = self.worker.take() {
-            // A panic of the thread was already printed, and only disables read-ahead.
+            // A panic of the thread was already printed, and nothing is read any more.
             drop(worker.join());
         }
     }
@@ -168,16 +168,11 @@ impl Cache {
         }
         state.chunks.insert(id, None);
         drop(state);
-        let read = self.store.read_chunk(&id).map(Arc::new);
-        let mut state = self.lock();
-        match &read {
-            Ok(chunk) => state.insert(id, Arc::clone(chunk)),
-            // Each waiting thread retries.
-            Err(_) => drop(state.chunks.remove(&id)),
-        }
-        drop(state);
-        self.loaded.notify_all();
-        read
+        let mut loading = Loading { cache: self, id, is_done: false };
+        let chunk = Arc::new(self.store.read_chunk(&id)?);
+        self.lock().insert(id, Arc::clone(&chunk));
+        loading.is_done = true;
+        Ok(chunk)
     }
 
     /// Returns a chunk without caching it: it is not expected to be read again.
@@ -191,6 +186,24 @@ impl Cache {
             // A reader that needs the chunk reads it again and reports the error.
             drop(self.get(id));
         }
+    }
+}
+
+/// Read of a chunk for which other threads may wait. Its end wakes them. If it failed, by an error or a panic, each of
+/// them tries by itself.
+struct Loading<'a> {
+    cache: &'a Cache,
+    id: ChunkId,
+    /// True if the chunk is in the cache.
+    is_done: bool,
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.cache.lock().chunks.remove(&self.id);
+        }
+        self.cache.loaded.notify_all();
     }
 }
 

@@ -71,6 +71,7 @@ impl MountRequest<'_> {
     fn mount_by_fusermount(&self, program: &Path) -> Result<OwnedFd, MountError> {
         let failed = |error| MountError::io("run fusermount3", error);
         let (our_end, child_end) = UnixStream::pair().map_err(failed)?;
+        // This process has raised its limit of open files, which `fusermount3` must not inherit.
         let child = open_files::with_original_limit(&mut Command::new(program))
             .arg("-o")
             .arg(self.fusermount_options())

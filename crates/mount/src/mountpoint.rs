@@ -117,6 +117,7 @@ fn unmount_by_fusermount(path: &Path, is_lazy: bool) -> Result<(), MountError> {
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     match output.status.success() {
         true => Ok(()),
+        // The program reports the error of the system call only as text, which it never translates.
         false if message.contains("busy") => Err(MountError::Busy { path: path.to_owned() }),
         false => Err(MountError::Fusermount { program, message }),
     }

@@ -1,4 +1,5 @@
-//! Serves a directory until standard input is closed: `serve DIRECTORY STATE_DIRECTORY PORT`.
+//! Serves a directory over NFS until standard input is closed: `serve DIRECTORY STATE_DIRECTORY PORT`. Prints the
+//! command that mounts the directory. The server keeps its key and its file handles in `STATE_DIRECTORY`.
 
 #[cfg(target_os = "linux")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {

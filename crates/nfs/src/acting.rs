@@ -1,8 +1,9 @@
-//! The user that a thread is for the file system.
+//! User as which a thread accesses files.
 //!
-//! A server that runs as root takes the identity of the export with the file system ids of Linux, which belong to a
-//! thread. The kernel then checks permissions and sets owners as for that user. Other servers can only be who they
-//! are.
+//! Each export has an identity: the user and group that its clients act as. A server that runs as root takes this
+//! identity by `setfsuid` and `setfsgid`, whose effect is limited to the calling thread. The kernel then checks
+//! permissions and sets owners of new files as for that user. A server that does not run as root accesses files as its
+//! own user.
 
 use std::cell::Cell;
 use std::io;
@@ -12,15 +13,14 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use crate::export::Identity;
 
 thread_local! {
-    /// Identity that this thread has; `None` as long as it was not asked for.
-    static ACTING: Cell<Option<Identity>> = const { Cell::new(None) };
+    /// Identity that this thread has taken; `None` before the first call of [`act_as`].
+    static CURRENT: Cell<Option<Identity>> = const { Cell::new(None) };
 }
 
-/// Prepares a thread that serves requests: its mask for new files is empty from now on, and is its own, and quotas
-/// hold for it.
+/// Prepares a thread that serves requests: sets an empty umask for this thread alone, and makes quotas apply to it.
 ///
-/// Filters of containers may forbid a mask of its own. Permissions that the mask of the process takes from a new file
-/// are added afterwards then, which costs a system call.
+/// The seccomp filter of a container may forbid the `unshare` by which the thread gets its own umask. The umask of the
+/// process applies then, and the server adds missing permissions to a new file by `chmod`.
 pub(crate) fn prepare_thread() {
     // SAFETY: the call has no memory arguments. It affects this thread alone.
     if unsafe { libc::unshare(libc::CLONE_FS) } == 0 {
@@ -31,7 +31,7 @@ pub(crate) fn prepare_thread() {
     }
 }
 
-/// Drops the capability that makes the kernel ignore quotas, which root keeps with the file system ids of another user.
+/// Drops CAP_SYS_RESOURCE, with which the kernel ignores quotas. A thread of root keeps it after `setfsuid`.
 fn respect_quotas() -> rustix::io::Result<()> {
     let mut sets = capabilities(None)?;
     if !sets.effective.contains(CapabilitySet::SYS_RESOURCE) {
@@ -41,27 +41,30 @@ fn respect_quotas() -> rustix::io::Result<()> {
     set_capabilities(None, sets)
 }
 
-/// Makes the calling thread act as this user from now on.
+/// Makes the calling thread access files as this user from now on.
 pub(crate) fn act_as(identity: Identity) -> io::Result<()> {
-    let acting = ACTING.get();
-    if acting == Some(identity) {
+    let current = CURRENT.get();
+    if current == Some(identity) {
         return Ok(());
     }
-    let is_own = acting.is_none() && identity == Identity::own();
-    // `Volume::open` has checked that others have the identity of the process.
+    let is_own = current.is_none() && identity == Identity::own();
+    // If the process does not run as root, the user is that of the process: `Volume::open` has checked it.
     if !is_own && rustix::process::geteuid().is_root() {
-        switch(identity)?;
+        switch_identity(identity)?;
     }
-    ACTING.set(Some(identity));
+    CURRENT.set(Some(identity));
     Ok(())
 }
 
-fn switch(identity: Identity) -> io::Result<()> {
-    // SAFETY: a list of no groups is not read. The functions of libc for this would change all threads.
+/// Sets the file system ids of the calling thread and removes its supplementary groups.
+fn switch_identity(identity: Identity) -> io::Result<()> {
+    // The wrapper in libc would change the groups of all threads.
+    // SAFETY: the kernel does not read a list of length zero.
     if unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Both return the former id, and no error: an id that is not valid tells the present one.
+    // Both calls return the previous id and report no error. A call with an invalid id changes nothing, so it returns
+    // the current id.
     // SAFETY: the calls have no memory arguments. They affect this thread alone.
     let (uid, gid) = unsafe {
         libc::setfsgid(identity.gid);
@@ -77,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotas_hold_for_threads_that_serve_requests_and_for_no_others() {
+    fn cap_sys_resource_is_dropped_only_in_threads_that_serve_requests() {
         let before = capabilities(None).unwrap();
         let serving = std::thread::spawn(|| {
             prepare_thread();

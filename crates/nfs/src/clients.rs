@@ -1,4 +1,4 @@
-//! Lists of addresses from which clients may come.
+//! Lists of the client addresses that may use a server or an export.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,11 +9,11 @@ use ipnet::{IpNet, Ipv4Net};
 /// Length of the prefix that all IPv4 addresses have when they are mapped to IPv6.
 const MAPPED_PREFIX_LEN: u8 = 96;
 
-/// Addresses from which clients may come. The text form is `*` for every address, or networks and addresses separated
-/// by commas. The empty text is the list without addresses, which excludes every client.
+/// List of client addresses. The text form is `*` for every address, or networks and addresses separated by commas. The
+/// empty text is the list without addresses, which excludes every client.
 ///
-/// A network of IPv4 addresses that are mapped to IPv6, like `::ffff:10.0.0.0/104`, is the network of the IPv4
-/// addresses. An IPv6 network with a shorter prefix, like `::/0`, contains no IPv4 address.
+/// A network of IPv4-mapped IPv6 addresses, like `::ffff:10.0.0.0/104`, counts as the IPv4 network (`10.0.0.0/8`). An
+/// IPv6 network with a prefix shorter than 96 bits, like `::/0`, contains no IPv4 address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientList(Clients);
 
@@ -33,7 +33,7 @@ pub enum ParseClientListError {
         /// The part.
         item: String,
     },
-    /// IPv4 address that is mapped to IPv6, with a prefix that is too short for one.
+    /// Network of IPv4-mapped IPv6 addresses with a prefix shorter than 96 bits.
     #[error(
         "`{item}` is more than the IPv4 addresses: the prefix of a mapped network has at least 96 bits, as in \
          ::ffff:10.0.0.0/104, which is 10.0.0.0/8"
@@ -55,8 +55,8 @@ impl ClientList {
         Self(Clients::Networks(networks.into_iter().map(|it| to_canonical(it).trunc()).collect()))
     }
 
-    /// Returns true if a client with this address is in the list. An IPv4 address that is mapped to IPv6, as
-    /// sockets for both families report it, counts as the IPv4 address.
+    /// Returns true if the list contains an address. An IPv4-mapped IPv6 address, as dual-stack sockets report it,
+    /// counts as the IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match &self.0 {
             Clients::Any => true,
@@ -67,8 +67,36 @@ impl ClientList {
         }
     }
 
-    /// Returns the networks as text, for the `groups` in the reply to EXPORT. The reply lists only exports that its
-    /// client may mount, so no groups mean every client, never a list without addresses.
+    /// Returns the list of the addresses that both lists contain.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let (Clients::Networks(these), Clients::Networks(those)) = (&self.0, &other.0) else {
+            return if self.0 == Clients::Any { other.clone() } else { self.clone() };
+        };
+        // Of two networks with a common address, one contains the other.
+        let smaller = |this: &IpNet, that: &IpNet| match (this.contains(that), that.contains(this)) {
+            (true, _) => Some(*that),
+            (_, true) => Some(*this),
+            _ => None,
+        };
+        let mut common: Vec<IpNet> =
+            these.iter().flat_map(|this| those.iter().filter_map(|that| smaller(this, that))).collect();
+        common.sort_unstable();
+        common.dedup();
+        Self(Clients::Networks(common))
+    }
+
+    /// Returns the list as clients of exports(5): networks, addresses, or `*`.
+    pub(crate) fn patterns(&self) -> Vec<String> {
+        match &self.0 {
+            Clients::Any => vec!["*".to_owned()],
+            Clients::Networks(networks) => networks.iter().map(pattern).collect(),
+        }
+    }
+
+    /// Returns the networks as text, for the `groups` in the reply to EXPORT. There, an empty list means every client.
+    /// A [`ClientList`] without addresses never gets there, because the reply has only exports that its client may
+    /// mount.
     pub(crate) fn groups(&self) -> Vec<String> {
         match &self.0 {
             Clients::Any => Vec::new(),
@@ -99,6 +127,15 @@ impl FromStr for ClientList {
     }
 }
 
+/// Returns a network as text, and a network of one address as that address.
+fn pattern(network: &IpNet) -> String {
+    if network.prefix_len() == network.max_prefix_len() {
+        network.addr().to_string()
+    } else {
+        network.to_string()
+    }
+}
+
 fn parse_network(item: &str) -> Result<IpNet, ParseClientListError> {
     let network = item.parse::<IpNet>().ok();
     let network = network.or_else(|| item.parse::<IpAddr>().ok().map(IpNet::from));
@@ -109,12 +146,12 @@ fn parse_network(item: &str) -> Result<IpNet, ParseClientListError> {
     Ok(network)
 }
 
-/// Returns true if the address of a network is an IPv4 address that is mapped to IPv6.
+/// Returns true if the address of a network is an IPv4-mapped IPv6 address.
 fn is_mapped(network: IpNet) -> bool {
     network.addr().to_canonical() != network.addr()
 }
 
-/// Returns the IPv4 network that is mapped to an IPv6 network, and any other network as it is.
+/// Converts a network of IPv4-mapped IPv6 addresses to the IPv4 network. Returns any other network unchanged.
 fn to_canonical(network: IpNet) -> IpNet {
     let prefix = network.prefix_len().checked_sub(MAPPED_PREFIX_LEN);
     match (network.addr().to_canonical(), prefix) {
@@ -149,20 +186,36 @@ mod tests {
     }
 
     #[test]
-    fn a_star_contains_everybody_and_an_empty_list_nobody() {
+    fn an_intersection_contains_what_both_lists_contain() {
+        for (one, other, common) in [
+            ("*", "*", "*"),
+            ("*", "10.0.0.0/8", "10.0.0.0/8"),
+            ("10.0.0.0/8,fd00::/8", "10.1.0.0/16,10.2.0.7,192.0.2.0/24", "10.1.0.0/16,10.2.0.7/32"),
+            ("10.0.0.0/8,10.1.0.0/16", "10.1.0.0/16", "10.1.0.0/16"),
+            ("10.0.0.0/8", "192.0.2.0/24", ""),
+            ("", "*", ""),
+        ] {
+            for (one, other) in [(one, other), (other, one)] {
+                assert_eq!(list(one).intersection(&list(other)).to_string(), common, "{one} and {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_star_contains_every_address_and_an_empty_list_none() {
         assert!(list("*").contains(address("8.8.8.8")));
         assert!(!list("").contains(address("127.0.0.1")));
     }
 
     #[test]
-    fn text_that_is_no_network_is_refused() {
+    fn text_that_is_not_a_network_is_refused() {
         let refused = "10.0.0.0/8,example.org".parse::<ClientList>().unwrap_err();
         assert_eq!(refused, ParseClientListError::Unreadable { item: "example.org".to_owned() });
         assert!("10.0.0.0/33".parse::<ClientList>().is_err());
         assert!("10.0.0.1,*".parse::<ClientList>().is_err());
     }
 
-    /// Such networks were compared with the IPv4 addresses of clients, and contained none.
+    /// Regression test: such networks were compared with IPv4 addresses without a conversion, and contained none.
     #[test]
     fn networks_of_mapped_addresses_contain_ipv4_clients() {
         let clients = list("::ffff:10.0.0.0/104,::ffff:192.168.1.7");
@@ -187,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_displayed_as_it_is_parsed() {
+    fn displayed_lists_are_equal_to_the_parsed_text() {
         for text in ["*", "10.0.0.0/8,192.168.1.7/32"] {
             assert_eq!(list(text).to_string(), text);
         }

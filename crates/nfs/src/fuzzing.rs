@@ -1,4 +1,4 @@
-//! Entry points of the fuzz targets.
+//! Entry points of the fuzz targets: requests in an input are executed without a socket.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,11 +18,13 @@ use crate::table::ROOT;
 use crate::volume::Volume;
 use crate::wire::{RecordReader, Source};
 
-/// Bytes that stand for the handle of the root in an input.
+/// Placeholder in an input, which is replaced by the file handle of the exported directory.
 pub const ROOT_HANDLE: &[u8; 32] = b"<handle of the root: 32 bytes..>";
 
+/// Key of the MAC in file handles.
 const KEY: [u8; KEY_LEN] = [7; KEY_LEN];
 
+/// Bytes of an input that were not read yet.
 struct Bytes<'a>(&'a [u8]);
 
 impl Source for Bytes<'_> {
@@ -34,8 +36,8 @@ impl Source for Bytes<'_> {
     }
 }
 
-/// Executes requests, with their record marks, on the export of `directory/root`. Both must exist. Returns the number
-/// of replies.
+/// Exports `directory/root`, which must exist, and executes requests on it. `input` has the requests with their record
+/// marks. Stops at the first request that cannot be read or has no reply. Returns the number of replies.
 pub fn execute_requests(input: &[u8], directory: &Path) -> Result<usize, NfsError> {
     let context = Context::new(&Settings::new(directory), KEY, Arc::new(NoObserver));
     let volume = open_volume(directory, &context)?;
@@ -60,6 +62,7 @@ pub fn execute_requests(input: &[u8], directory: &Path) -> Result<usize, NfsErro
     Ok(replies)
 }
 
+/// Opens `directory/root` as a volume: the directory of an export with its table of file handles.
 fn open_volume(directory: &Path, context: &Context) -> Result<Volume, NfsError> {
     let root = directory.join("root");
     let unusable = |source| NfsError::State { path: root.clone(), source };
@@ -77,6 +80,7 @@ fn open_volume(directory: &Path, context: &Context) -> Result<Volume, NfsError> 
     Volume::open(Arc::new(rules), open, "", &directory.join("table"), open_files, table_budget)
 }
 
+/// Replaces all occurrences of `from`.
 fn replace(input: &[u8], from: &[u8; 32], to: &[u8; 32]) -> Vec<u8> {
     let mut output = input.to_vec();
     let mut at = 0;

@@ -1,10 +1,13 @@
-//! File handles.
+//! File handles. The numbers are little-endian:
 //!
 //! ```text
-//! 0   generation of the export: u64, random
-//! 8   id of the file in the export: u64
-//! 16  MAC of both, with the key of the server: 16 bytes
+//! offset  content
+//! 0       generation: u64, random number of the export in its present state
+//! 8       id of the file in the table of the export: u64
+//! 16      MAC of both: first 16 bytes of keyed BLAKE3 with the key of the server
 //! ```
+//!
+//! An export gets another generation when its directory is replaced; handles with the former one are stale then.
 
 use crate::state_dir::KEY_LEN;
 use crate::table::FileId;
@@ -12,13 +15,15 @@ use crate::table::FileId;
 /// Length of a handle in bytes. The protocol allows 64.
 pub(crate) const HANDLE_LEN: usize = 32;
 
+/// Offset of the MAC in bytes.
 const MAC_AT: usize = 16;
 
 /// Content of a file handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Handle {
-    /// State of an export, over all exports.
+    /// Random number of an export in one state, unique over all exports.
     pub(crate) generation: u64,
+    /// Id of the file in the table of the export.
     pub(crate) id: FileId,
 }
 
@@ -32,7 +37,7 @@ impl Handle {
         bytes
     }
 
-    /// Decodes a handle. `None` if no server with this key has made it.
+    /// Decodes a handle. `None` if its length or its MAC is wrong.
     pub(crate) fn decode(key: &[u8; KEY_LEN], bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HANDLE_LEN] = bytes.try_into().ok()?;
         let generation = u64::from_le_bytes(*bytes.first_chunk()?);
@@ -42,7 +47,7 @@ impl Handle {
     }
 }
 
-/// Compares in a time that does not depend on the content.
+/// Returns true if both are equal. The time of the comparison does not depend on the content.
 fn is_equal(one: &[u8; HANDLE_LEN], other: &[u8; HANDLE_LEN]) -> bool {
     let differences = one.iter().zip(other).fold(0, |found, (a, b)| found | (a ^ b));
     std::hint::black_box(differences) == 0
@@ -75,9 +80,9 @@ mod tests {
         assert_eq!(Handle::decode(&[1; KEY_LEN], &[bytes.as_slice(), &[0]].concat()), None);
     }
 
-    /// Handles outlive the server that made them, so their form is a stored format.
+    /// Clients use handles also after a restart or an update of the server, so their format must not change.
     #[test]
-    fn the_form_of_handles_is_frozen() {
+    fn the_format_of_handles_is_frozen() {
         let hex: String = HANDLE.encode(&[1; KEY_LEN]).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "07000000000000000000000000010000cf21f3875d2c808e6f017d56bae8db7c");
     }

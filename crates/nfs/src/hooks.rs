@@ -1,6 +1,6 @@
-//! Hooks by which the owner of exported directories takes part in the operations on them.
+//! Hooks that the caller of the crate, who owns the exported directories, implements: gate, disk limit and observer.
 //!
-//! They are called on the threads of connections, which may block. None is called with a lock held.
+//! They are called on the threads of connections, which may block. The server holds no lock while it calls a hook.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -8,30 +8,30 @@ use std::time::Duration;
 
 use crate::operation::Operation;
 
-/// Shared access to a directory, until it is dropped. It is dropped on the thread that got it.
+/// Shared access to a directory, which ends when the guard is dropped. The guard is dropped on the thread that got it.
 pub type GateGuard = Box<dyn Any>;
 
-/// Gate of an export: every operation on files holds it shared. Its owner holds it exclusively while it freezes,
-/// reads or replaces the directory.
+/// Gate of an export, a read-write lock: every operation on files has shared access. The owner of the directory has
+/// exclusive access while it freezes, reads or replaces the directory.
 pub trait Gate: Send + Sync {
-    /// Returns shared access at once, or `None` if that needs waiting.
+    /// Returns shared access without waiting; `None` if that is not possible.
     fn try_shared(&self) -> Option<GateGuard>;
 
-    /// Waits for shared access, at most for `max_wait`. `None` makes the client try again later (JUKEBOX).
+    /// Waits for shared access, at most for `max_wait`. After `None` the client is told to try again later (JUKEBOX).
     fn shared(&self, max_wait: Duration) -> Option<GateGuard>;
 
-    /// Called with shared access before files are changed.
+    /// Called with shared access before an operation that changes files.
     fn changing(&self) {}
 }
 
-/// Limit of the disk space that an export may use, where no quota of the kernel enforces it.
+/// Limit of the disk space that an export may use. It is for file systems without a quota of the kernel.
 pub trait DiskLimit: Send + Sync {
-    /// Returns false if no more may be written; the client then gets DQUOT. `bytes` is the length of a write, or
-    /// zero if an entry of a directory is to be created.
+    /// Returns false to refuse an operation that takes space; the client then gets DQUOT. `bytes` is the length of a
+    /// write, or zero for other operations: creation of a directory entry, and growth of a file by SETATTR.
     fn allows(&self, bytes: u64) -> bool;
 }
 
-/// Direction of file content.
+/// Direction in which file content is transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From files to clients.
@@ -47,7 +47,7 @@ pub enum Outcome {
     Done,
     /// The status was an error of NFS or MOUNT, with this number.
     Failed(u32),
-    /// The reply of the first call was sent again.
+    /// The client had sent the same call before. It was not executed again; the client got the first reply.
     Replayed,
 }
 
@@ -71,14 +71,14 @@ pub enum RefusalReason {
     UnknownExport,
     /// The file handle was not made by this server.
     ForgedHandle,
-    /// There were too many connections.
+    /// There were too many connections: a new one was refused, or an older one was closed to make room.
     Connections,
-    /// The client sent something that is not RPC.
+    /// The client sent data that is not an RPC call.
     MalformedRecord,
 }
 
 impl RefusalReason {
-    /// All reasons, for metrics that begin at zero.
+    /// All reasons, so that metrics can start with a zero for each.
     pub const ALL: [Self; 6] = [
         Self::Address,
         Self::Secret,
@@ -88,12 +88,12 @@ impl RefusalReason {
         Self::MalformedRecord,
     ];
 
-    /// Position in [`ALL`](Self::ALL).
+    /// Returns the position in [`ALL`](Self::ALL).
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// Name in logs: lower case, words separated by underscores.
+    /// Returns the name for logs: lower case, words separated by underscores.
     pub fn name(self) -> &'static str {
         match self {
             Self::Address => "address",
@@ -111,32 +111,32 @@ impl RefusalReason {
 pub struct Refusal<'a> {
     /// Address of the client.
     pub client: SocketAddr,
-    /// Name of the export, where one was named. For a mount it is the name that the client sent.
+    /// Name of the export; `None` if the refusal does not belong to one. For MNT it is the name that the client sent.
     pub export: Option<&'a str>,
     /// Reason of the refusal.
     pub reason: RefusalReason,
 }
 
-/// Observer of a server, for metrics and the audit log. It is called on the path of every operation, so it must
-/// be quick.
+/// Observer of a server, for metrics and the audit log. The server calls it within every operation, so it must be
+/// quick.
 pub trait Observer: Send + Sync {
     /// Called after every operation, before its reply is sent.
     fn operation(&self, operation: Operation, outcome: Outcome) {
         let _ = (operation, outcome);
     }
 
-    /// Called for the content of every READ and WRITE that succeeded.
+    /// Called after every READ and WRITE that succeeded. `count` is the length of the content in bytes.
     fn bytes(&self, direction: Direction, count: u64) {
         let _ = (direction, count);
     }
 
-    /// Called after a client got the root handle of an export, unless its address has it mounted already. While too many
-    /// mounts are remembered, it is called for each of the others again.
+    /// Called after a client mounted an export or a directory below, unless the list of mounts has this address and
+    /// export already. The list has at most 1024 mounts; the call is repeated for a mount that has no room in it.
     fn mounted(&self, event: MountEvent<'_>) {
         let _ = event;
     }
 
-    /// Called after a client said that it does not use an export any more.
+    /// Called after a client has announced by UMNT or UMNTALL that it does not use an export any more.
     fn unmounted(&self, event: MountEvent<'_>) {
         let _ = event;
     }
@@ -161,7 +161,7 @@ impl Gate for NoGate {
     }
 }
 
-/// Limit that allows everything.
+/// Disk limit that refuses nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct NoLimit;
 

@@ -1,12 +1,15 @@
-//! The embedded NFS server: NFSv3 and MOUNT v3 on one TCP port, for an ordinary user.
+//! NFS servers behind one interface, [`NfsProvider`]: [`NfsServer`] is embedded in this process, and [`SystemNfs`]
+//! manages the exports of the NFS server of the kernel, which needs root.
 //!
-//! An [`NfsServer`] serves any number of [`Export`]s. Each is the root descriptor of a directory that somebody
-//! else has opened, so an export may be a mount of other namespaces. Every operation is made beneath that
-//! descriptor, one component at a time; no path of the host is ever resolved.
+//! The embedded server speaks NFSv3 and MOUNT v3 on one TCP port. It needs no privileges. An [`NfsServer`] serves any
+//! number of [`Export`]s: directories that clients may mount. The caller opens each directory and passes its file
+//! descriptor, so the directory may be a mount in another mount namespace. Every operation starts at that descriptor
+//! and opens one path component at a time. No path of the host is resolved.
 //!
-//! - File handles survive a restart of the server: a table for each export maps their ids to names.
+//! - File handles survive a restart of the server: a table for each export maps the ids in the handles to names.
 //! - A [`Gate`] lets the owner of a directory exclude operations while it freezes or replaces the directory.
-//! - A [`DiskLimit`] refuses writes, and an [`Observer`] sees operations, bytes, mounts and refusals.
+//! - A [`DiskLimit`] refuses writes when an export uses too much space.
+//! - An [`Observer`] is told of operations, transferred bytes, mounts and refusals.
 //!
 //! The crate uses blocking threads and no async runtime. Its design is in `docs/design/nfs.md`.
 
@@ -24,11 +27,13 @@ pub mod fuzzing;
 mod handle;
 mod hooks;
 mod operation;
+mod provider;
 mod random;
 mod rpcbind;
 mod server;
 mod settings;
 mod state_dir;
+mod system;
 mod table;
 mod volume;
 mod wire;
@@ -41,5 +46,7 @@ pub use hooks::{
     Refusal, RefusalReason,
 };
 pub use operation::Operation;
-pub use server::{NfsMode, NfsServer, NfsServerInfo};
+pub use provider::{NfsMode, NfsProvider, NfsServerInfo};
+pub use server::NfsServer;
 pub use settings::{Limits, Settings};
+pub use system::{SystemNfs, SystemSettings};

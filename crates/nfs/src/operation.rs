@@ -1,4 +1,4 @@
-//! Names of all procedures.
+//! Procedures of NFSv3 and MOUNT v3: their numbers, their names, and which of them change files.
 
 /// Procedure of NFSv3 or MOUNT v3, as metrics and logs name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,8 +34,8 @@ pub enum Operation {
     Export,
 }
 
-/// Procedures of NFSv3, each at the index that is its number.
-const NFS: [Operation; 22] = [
+/// Procedures of NFSv3. The index of each is its number in the protocol.
+const NFS_PROCEDURES: [Operation; 22] = [
     Operation::Null,
     Operation::GetAttr,
     Operation::SetAttr,
@@ -60,8 +60,8 @@ const NFS: [Operation; 22] = [
     Operation::Commit,
 ];
 
-/// Procedures of MOUNT v3, each at the index that is its number.
-const MOUNT: [Operation; 6] = [
+/// Procedures of MOUNT v3. The index of each is its number in the protocol.
+const MOUNT_PROCEDURES: [Operation; 6] = [
     Operation::MountNull,
     Operation::Mnt,
     Operation::Dump,
@@ -72,19 +72,19 @@ const MOUNT: [Operation; 6] = [
 
 impl Operation {
     /// Number of operations.
-    pub const COUNT: usize = NFS.len() + MOUNT.len();
+    pub const COUNT: usize = NFS_PROCEDURES.len() + MOUNT_PROCEDURES.len();
 
-    /// All operations, for metrics that begin at zero.
+    /// Returns all operations, so that metrics can start with a zero for each.
     pub fn all() -> impl Iterator<Item = Self> {
-        NFS.into_iter().chain(MOUNT)
+        NFS_PROCEDURES.into_iter().chain(MOUNT_PROCEDURES)
     }
 
-    /// Position in [`all`](Self::all).
+    /// Returns the position in [`all`](Self::all).
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// Name in metrics and logs: lower case, and that of the RFC.
+    /// Returns the name for metrics and logs: that of RFC 1813 in lower case, and `mount_null` for NULL of MOUNT.
     pub fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -118,14 +118,14 @@ impl Operation {
         }
     }
 
-    /// Procedure of NFSv3 with this number.
+    /// Returns the procedure of NFSv3 with this number; `None` if there is none.
     pub(crate) fn of_nfs(procedure: u32) -> Option<Self> {
-        NFS.get(usize::try_from(procedure).ok()?).copied()
+        NFS_PROCEDURES.get(usize::try_from(procedure).ok()?).copied()
     }
 
-    /// Procedure of MOUNT v3 with this number.
+    /// Returns the procedure of MOUNT v3 with this number; `None` if there is none.
     pub(crate) fn of_mount(procedure: u32) -> Option<Self> {
-        MOUNT.get(usize::try_from(procedure).ok()?).copied()
+        MOUNT_PROCEDURES.get(usize::try_from(procedure).ok()?).copied()
     }
 
     /// Returns true if the operation changes files, their attributes or directories.
@@ -133,8 +133,8 @@ impl Operation {
         self == Self::Write || self.is_replayed()
     }
 
-    /// Returns true if a repeated call may have another result than the first, so that the reply to a call
-    /// that is sent again must be the first one.
+    /// Returns true if the second execution of a call may have another result than the first. When a client sends such
+    /// a call again, it gets the first reply.
     pub(crate) fn is_replayed(self) -> bool {
         matches!(
             self,

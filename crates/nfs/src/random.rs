@@ -1,12 +1,12 @@
-//! Random bytes of the kernel.
+//! Random bytes from the kernel (`getrandom`).
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Returns random bytes for keys and generations.
+/// Returns cryptographically secure random bytes.
 ///
 /// # Panics
 ///
-/// If the kernel has no random generator, without which no key would be safe.
+/// If the kernel has no random generator, because keys would not be secure.
 pub(crate) fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;

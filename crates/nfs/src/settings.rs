@@ -1,4 +1,4 @@
-//! Settings of a server.
+//! Settings of a server and limits of its resources.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -11,25 +11,26 @@ use crate::clients::ClientList;
 pub struct Settings {
     /// Address to listen on.
     pub address: IpAddr,
-    /// Ports to listen on: the first that can be bound. Port 0 is the free port that was used last time, or
-    /// any other.
+    /// Ports to try in this order; the server listens on the first that can be bound. Port 0 means the free port that
+    /// was used last time, or any other if that is taken.
     pub ports: Vec<u16>,
-    /// Host name or address that clients are told to mount. `None` means the address to listen on, or the
-    /// loopback address if that is unspecified.
+    /// Host name or address that clients are told to mount. `None` means `address`, or the loopback address if
+    /// `address` is unspecified (`0.0.0.0` or `::`).
     pub advertised_host: Option<String>,
-    /// Directory of the server alone, for its key and the tables of file handles. It is created if it is missing.
+    /// Directory with the state of the server: its key, and the tables of file handles. No other program may write to
+    /// it. It is created if it is missing.
     pub state_dir: PathBuf,
-    /// Clients that may connect. Each export has a list of its own in addition.
+    /// Clients that may connect. In addition, each export has a list of its own.
     pub allowed_clients: ClientList,
-    /// Registers the server with the rpcbind of this machine while it runs, if there is one, so that `showmount`
-    /// finds it.
+    /// True to register the server with the rpcbind of this machine while it listens, so that `showmount` finds it. A
+    /// failed registration is only logged.
     pub register_with_rpcbind: bool,
-    /// Limits.
+    /// Limits of resources and times.
     pub limits: Limits,
 }
 
 impl Settings {
-    /// Returns the settings of a server for clients of this machine, on port 2049 or any other.
+    /// Returns the settings of a server for clients on this machine: on port 2049, or any free port if that is taken.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
         Self {
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -46,40 +47,43 @@ impl Settings {
 /// Limits of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of connections. Others are closed at once.
+    /// Maximum number of connections. At the limit, a new connection takes the place of the oldest connection of the
+    /// export with the most; it is closed at once if no export has more than one.
     pub connections: usize,
-    /// Maximum number of connections from one address.
+    /// Maximum number of connections from one address. At the limit, a new connection takes the place of another from
+    /// this address, chosen by the same rule.
     pub connections_per_client: usize,
-    /// Maximum number of requests of one connection that are worked on at the same time. Others stay unread, so
-    /// the client is slowed down. Each beyond the first needs a thread.
+    /// Maximum number of requests of one connection that are executed at the same time. Further ones stay unread in the
+    /// socket, which slows down the client. Each request beyond the first needs another thread.
     pub requests_per_connection: usize,
-    /// Maximum number of threads of all connections together, beyond the first of each. Without another thread, a
-    /// connection has fewer requests worked on at the same time.
+    /// Maximum number of threads of all connections together, not counting the first thread of each. A connection that
+    /// gets no further thread executes fewer requests at the same time.
     pub extra_threads: usize,
-    /// Maximum number of requests that have more than 64 KiB, or may have such a reply, and are held in memory at the
-    /// same time: from before the request is read until the reply is sent. Each takes up to 2 MiB. Others wait, so
-    /// their clients are slowed down. At least one.
+    /// Maximum number of large requests that are held in memory at the same time, from before the request is read until
+    /// the reply is sent. A request is large if it has more than 64 KiB or its reply may have more. Each takes up to
+    /// 2 MiB. Further ones wait, which slows down their clients. A value of 0 counts as 1.
     pub large_requests: usize,
-    /// Maximum number of such requests from one address. At least one.
+    /// Maximum number of large requests from one address. A value of 0 counts as 1.
     pub large_requests_per_client: usize,
     /// Time after which a connection without requests is closed.
     pub idle_timeout: Duration,
-    /// Time after which a connection is closed if no byte of a request that has begun, or of a reply, was
-    /// transferred. It may be twice as long until that is noticed.
+    /// Time after which a connection is closed if no byte of a partly received request, or of a reply, was transferred.
+    /// The server may notice that only after twice this time.
     pub transfer_timeout: Duration,
-    /// Time after which a connection is closed if a request that has begun, or a reply, is not complete. It may be
-    /// longer by twice `transfer_timeout` until that is noticed.
+    /// Time after which a connection is closed if a partly received request, or a reply, is not complete. The server
+    /// may notice that later, by up to twice `transfer_timeout`.
     pub transfer_total_timeout: Duration,
-    /// Time for which an operation waits for its gate before the client is told to try again.
+    /// Maximum time for which an operation waits for the [`Gate`](crate::Gate) of its export. After that the client is
+    /// told to try again later.
     pub gate_timeout: Duration,
-    /// Maximum number of descriptors of directories and files that are kept open between operations. At most half of
-    /// those that this process may have are used.
+    /// Maximum number of descriptors of directories and files that are kept open between operations. The server takes
+    /// at most half of the descriptors that this process may have.
     pub open_files: usize,
-    /// Maximum time for which the removal of an export waits for operations that have begun.
+    /// Maximum time for which the removal of an export, or the replacement of its root, waits for running operations.
     pub drain_timeout: Duration,
-    /// Maximum memory for the files that clients have handles for, in bytes, over all exports. Each takes about 430.
-    /// An export may have an equal share of it, and at least 1 MiB, whatever others use. Beyond, the handles become stale
-    /// that were not used for the longest time.
+    /// Maximum memory for the tables of file handles of all exports together, in bytes. Each file that clients have a
+    /// handle for takes about 430 bytes. Each export may use an equal share, and at least 1 MiB, even if the others use
+    /// all the rest. When the memory is used up, the handles that were not used for the longest time become stale.
     pub table_bytes: usize,
 }
 

@@ -1,10 +1,10 @@
-//! The directory of the server alone.
+//! Directory with the state of a server, which survives a restart. No other program writes to it.
 //!
 //! ```text
-//! key             32 random bytes, the key of all file handles
-//! port            the free port that was bound last
-//! tables/NAME     the file ids of an export, see [`Table`](crate::table::Table)
-//! tables/NAME.new the next version of it, while it is written
+//! key             32 random bytes: key of the MAC in all file handles
+//! port            free port that the server bound last
+//! tables/NAME     table of the export NAME: maps the ids in file handles to names, see [`Table`](crate::table::Table)
+//! tables/NAME.new incomplete next version of the table, which is renamed to NAME when it is complete
 //! ```
 
 use std::collections::BTreeSet;
@@ -20,10 +20,10 @@ use crate::random::random_bytes;
 /// Length of the key in bytes.
 pub(crate) const KEY_LEN: usize = 32;
 
-/// Ending of the name of a file that is to replace another.
+/// Suffix of the name of an incomplete file that will replace another.
 const REPLACEMENT_SUFFIX: &str = ".new";
 
-/// Directory of the server alone.
+/// Directory with the state of a server.
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
@@ -37,20 +37,22 @@ impl StateDir {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Reads the key of file handles, or makes it.
+    /// Reads the key of file handles. Creates a random one if there is none.
     pub(crate) fn key(&self) -> Result<[u8; KEY_LEN], NfsError> {
         let path = self.path.join("key");
         match read_key(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let key = random_bytes::<KEY_LEN>();
                 replace_file(&path, &key).map_err(state_error(&path))?;
+                // The directory of the state may be new, too.
+                sync_directory_of(&self.path).map_err(state_error(&self.path))?;
                 Ok(key)
             }
             result => result.map_err(state_error(&path)),
         }
     }
 
-    /// Free port that was bound last, if any.
+    /// Returns the free port that a server bound last; `None` if none was recorded.
     pub(crate) fn last_port(&self) -> Option<u16> {
         fs::read_to_string(self.path.join("port")).ok()?.trim().parse().ok().filter(|port| *port != 0)
     }
@@ -61,18 +63,18 @@ impl StateDir {
         replace_file(&path, format!("{port}\n").as_bytes()).map_err(state_error(&path))
     }
 
-    /// Path of the table of an export. The name has been checked.
+    /// Returns the path of the table of an export. The caller has checked the name.
     pub(crate) fn table(&self, export: &str) -> PathBuf {
         self.path.join("tables").join(export)
     }
 
-    /// Removes the table of an export, and an incomplete one, if there are any.
+    /// Removes the table of an export and an incomplete version of it. Does nothing if there are none.
     pub(crate) fn remove_table(&self, export: &str) -> Result<(), NfsError> {
         self.remove_incomplete_table(export)?;
         remove_file(&self.table(export))
     }
 
-    /// Removes what a server has left that ended while it wrote a table anew.
+    /// Removes the incomplete version of a table, which a server leaves when it ends while it rewrites the table.
     pub(crate) fn remove_incomplete_table(&self, export: &str) -> Result<(), NfsError> {
         remove_file(&replacement(&self.table(export)))
     }
@@ -106,24 +108,30 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_LEN]> {
     Ok(key)
 }
 
-/// Replaces a small file as a whole, and waits until it is on the disk.
+/// Replaces a small file atomically and durably: the content is synced before the rename, and the directory after it.
 pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     let new = replacement(path);
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(content)?;
     file.sync_all()?;
-    fs::rename(&new, path)
+    fs::rename(&new, path)?;
+    sync_directory_of(path)
 }
 
-/// Path of the next version of a file, until it takes the place of the file.
+/// Syncs the directory that has the entry of a file, so that the entry survives a crash of the machine.
+pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+/// Returns the path of the incomplete version of a file, which is renamed to the file when it is complete.
 pub(crate) fn replacement(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(REPLACEMENT_SUFFIX);
     name.into()
 }
 
-/// Adds the path to the failure of a system call.
+/// Returns a function that adds a path to the error of a system call.
 pub(crate) fn state_error(path: &Path) -> impl Fn(io::Error) -> NfsError {
     let path = path.to_owned();
     move |source| NfsError::State { path: path.clone(), source }
@@ -134,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_made_once() {
+    fn the_key_is_created_once() {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDir::open(&directory.path().join("nfs")).unwrap();
         let key = state.key().unwrap();

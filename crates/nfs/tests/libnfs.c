@@ -1,4 +1,4 @@
-/* Uses an export by libnfs and checks every result. The argument is the URL of an empty export. */
+/* Uses an NFS export by libnfs and checks every result. The argument is the libnfs URL of an empty export. */
 
 #include <errno.h>
 #include <fcntl.h>

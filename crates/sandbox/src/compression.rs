@@ -6,7 +6,7 @@ use std::io::{self, Read};
 /// ask for gigabytes. RFC 8878 recommends that decoders support 8 MiB, and no level of `zstd` except those of
 /// `--ultra` needs more.
 const WINDOW_LOG_MAX: u32 = 23;
-/// Error of zstd for an archive with a larger window.
+/// Error of zstd for an archive with a larger window. The crate `zstd` makes errors of the text of the library alone.
 const TOO_MUCH_MEMORY: &str = "Frame requires too much memory for decoding";
 
 /// Decompresses zstd in a few megabytes of memory. An archive that needs more is an error.

@@ -69,6 +69,8 @@ pub struct NewSandbox {
     pub resources: ResourceRequest,
     /// Network access.
     pub network: Network,
+    /// Addresses and networks of clients that may use its workspace from outside, over NFS; `None` for no restriction.
+    pub outside_clients: Option<Vec<String>>,
     /// Labels, by which lists can be filtered.
     pub labels: BTreeMap<String, String>,
     /// Snapshot of its workspace; `None` for an empty workspace.
@@ -87,8 +89,8 @@ pub struct NewSandbox {
     pub template_build: bool,
     /// True for a workspace without an upper directory, where overlays are available.
     pub read_only: bool,
-    /// Name of the anchor whose head its workspace shows: all sandboxes with this name see the same files. The project
-    /// and the agent are in `lineage`. `None` if it does not follow.
+    /// Name of the anchor (a mount) whose head (the present files of a project) its workspace shows: all sandboxes with
+    /// this name see the same files. The project and the agent are in `lineage`. `None` if it does not follow.
     pub follow: Option<String>,
     /// True if the server rebases the workspace onto each new head of the project when the sandbox is idle.
     pub rebases: bool,
@@ -139,6 +141,9 @@ pub struct Config {
     /// Allowed destinations of egress; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress_allow: Option<Vec<AllowRule>>,
+    /// Addresses and networks of clients that may use its workspace from outside, over NFS; `None` for no restriction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outside_clients: Option<Vec<String>>,
     /// Requested limits and isolation that could not be applied, with reasons.
     #[serde(default, rename = "missing", skip_serializing_if = "Vec::is_empty")]
     pub not_applied: Vec<String>,
@@ -259,6 +264,7 @@ impl NewSandbox {
             limits,
             disk: Some(resources.disk),
             egress_allow: check_network(&self.network)?,
+            outside_clients: self.outside_clients.clone(),
             // Known once the sandbox is started.
             not_applied: Vec::new(),
             snapshot: self.snapshot,

@@ -10,6 +10,7 @@ use crate::leaf_mutex::LeafMutex;
 /// Semaphore that limits each owner to half of the permits, but at least one.
 #[derive(Debug)]
 pub(crate) struct FairSemaphore {
+    /// Number of all permits.
     total: usize,
     /// Permits that one owner can have.
     per_owner: usize,

@@ -21,7 +21,9 @@ use crate::lock_table::LockTable;
 pub(crate) struct Gates {
     /// These locks are fair: a reader waits behind a writer that waits.
     locks: LockTable<RwLock<()>>,
+    /// Timeout of shared access.
     shared_timeout: Duration,
+    /// Timeout of exclusive access.
     exclusive_timeout: Duration,
 }
 

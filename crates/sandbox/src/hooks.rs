@@ -46,13 +46,15 @@ pub struct HookedWorkspace<'a> {
     /// True if the workspace shows the head of a project, whichever that is at the moment. Then the root directory that
     /// the hooks get shows one head only.
     pub follows_head: bool,
+    /// Addresses and networks of the clients that may use it from outside; `None` for no restriction.
+    pub outside_clients: Option<&'a [String]>,
 }
 
 /// Root directory of a workspace in a call of the [`WorkspaceHooks`].
 #[derive(Debug)]
 pub struct WorkspaceRoot {
-    /// The directory, open for reading. Files below it can be opened with the permissions of this process, also where the
-    /// workspace is mounted in other namespaces. The descriptor keeps the mount of an overlay.
+    /// The directory, open for reading. Files below it can be opened with the permissions of this process, also where
+    /// the workspace is mounted in other namespaces. The descriptor keeps the mount of an overlay.
     pub directory: OwnedFd,
     /// Revision of the directory. A restore or resume changes it; it stays the same over restarts of the server.
     pub revision: String,
@@ -80,9 +82,9 @@ pub trait WorkspaceHooks: Send + Sync + Debug {
     async fn before_removal(&self, id: &str, cause: RemovalCause) -> Result<Retain, HookFailure>;
 
     /// Called when a workspace was replaced by a restore, or is about to be removed because its sandbox is paused on
-    /// disk, or when it is not known whether a restore has replaced it, while no writer has access to it. The former root
-    /// must not be used any more. `root` is `None` if there is no new one, or it cannot be opened, for example because
-    /// the process that holds its mount has died.
+    /// disk, or when it is not known whether a restore has replaced it, while no writer has access to it. The former
+    /// root must not be used any more. `root` is `None` if there is no new one, or it cannot be opened, for example
+    /// because the process that holds its mount has died.
     async fn replaced(&self, id: &str, root: Option<WorkspaceRoot>);
 
     /// Returns those of the `ids`, which are workspaces without a sandbox, whose files the service keeps since it

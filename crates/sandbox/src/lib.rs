@@ -46,6 +46,7 @@ mod io;
 mod leaf_mutex;
 mod lifecycle;
 mod lineage;
+mod lock_rank;
 mod lock_table;
 mod measurements;
 mod notes;
@@ -103,7 +104,7 @@ pub use lifecycle::quiet_work::{ActiveSandbox, QuietWork};
 pub use lifecycle::recover::CollectionReport;
 pub use lifecycle::remove::{EndCompletion, KeptWorkspace, ReclaimPolicy, RemoveRequest, Removed};
 pub use lifecycle::work_lock::WorkLock;
-pub use lineage::{ConflictingHead, HeadVersion, Lineage, ProjectBase};
+pub use lineage::{ConflictingHead, HeadVersion, Lineage, ProjectBase, RevertedChanges};
 pub use measurements::{MEASUREMENTS_KEPT, Measurement, MeasurementSample};
 pub use notes::{NOTE_DATA_MAX, NOTE_TEXT_MAX, NewNote};
 pub use outside_access::OutsideAccess;
@@ -117,10 +118,10 @@ pub use settings::{Resources, Settings};
 pub use snapshot::operations::{
     FORKS_MAX, Fork, ForkResult, FreezeTime, IfInUse, NewCommit, RestoreResult, SandboxCommit,
 };
-pub use snapshot::rebase::{MergedFiles, Rebase, RebaseDecision, RebaseFiles, RebaseResult};
+pub use snapshot::rebase::{MergedFiles, QuietRebase, Rebase, RebaseDecision, RebaseFiles, RebaseResult};
 pub use stats::Stats;
 pub use workspace_agent_protocol::Bytes;
 pub use workspace_workspace::{
     Changes, CommitResult, LazyCommand, Materialize, MoveStart, MoveTarget, ProviderKind, ProviderPreference,
-    ResetMode, WorkspaceError, Workspaces,
+    ResetMode, WorkspaceError, Workspaces, Writers,
 };

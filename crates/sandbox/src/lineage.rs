@@ -1,4 +1,5 @@
-//! Lineage of a sandbox: who created it, from what, and for what.
+//! Lineage of a sandbox: its creator, the sandbox that it is a fork of, and its project and agent. The *base* of a
+//! workspace is the part of the project's head (its present files) that it was made from, or was rebased onto.
 
 use serde::{Deserialize, Serialize};
 use workspace_catalog::SnapshotOrigin;
@@ -12,6 +13,11 @@ const NAME_MAX: usize = 128;
 
 /// Maximum number of former bases that a sandbox remembers.
 const FORMER_BASES_MAX: usize = 64;
+
+/// Maximum number of paths in each list of [`RevertedChanges`].
+const LISTED_PATHS_MAX: usize = 20;
+/// Maximum length of each list of [`RevertedChanges`] in bytes.
+const LISTED_PATHS_BYTES_MAX: usize = 4 << 10;
 
 /// Origin and purpose of a sandbox, and the bases of its workspace. Only the bases change, when the workspace is
 /// rebased or restored.
@@ -64,6 +70,26 @@ pub struct ProjectBase {
     /// nothing itself. `None` for other sandboxes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untouched: Option<SnapshotId>,
+    /// Refused changes that were reverted when the server last replaced the files of the workspace; `None` if it did not
+    /// do that, or for another reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverted: Option<RevertedChanges>,
+}
+
+/// Refused changes that were reverted in a workspace. Of each list of paths, only the beginning is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RevertedChanges {
+    /// Id of the last completion of the workspace before that.
+    pub completion: String,
+    /// Number of reverted changes.
+    pub count: u64,
+    /// Quoted paths of reverted changes.
+    pub paths: Vec<String>,
+    /// Number of refused changes that were left alone, because the agent had changed the entries again.
+    pub kept_count: u64,
+    /// Quoted paths that were left alone.
+    pub kept: Vec<String>,
 }
 
 /// Head of a project, with the policy under which it is seen.
@@ -105,6 +131,25 @@ impl ProjectBase {
     }
 }
 
+impl RevertedChanges {
+    /// Creates the report about reverted changes, and about others that were left alone.
+    pub fn new(completion: String, reverted: Vec<String>, kept: Vec<String>) -> Self {
+        let (count, kept_count) = (reverted.len() as u64, kept.len() as u64);
+        Self { completion, count, paths: first_paths(reverted), kept_count, kept: first_paths(kept) }
+    }
+}
+
+/// Returns the first paths, at most [`LISTED_PATHS_MAX`] with [`LISTED_PATHS_BYTES_MAX`].
+fn first_paths(mut paths: Vec<String>) -> Vec<String> {
+    paths.truncate(LISTED_PATHS_MAX);
+    let mut bytes = 0;
+    paths.retain(|path| {
+        bytes += path.len();
+        bytes <= LISTED_PATHS_BYTES_MAX
+    });
+    paths
+}
+
 /// Serialises the id of a snapshot as text.
 mod snapshot_text {
     use serde::de::Error as _;
@@ -139,7 +184,7 @@ impl Lineage {
         let project_base = self.project_base.map(|base| {
             let snapshot = completed.unwrap_or(base.snapshot);
             // The caller sets `untouched` when it has made the snapshot of the fork.
-            ProjectBase { snapshot, rebased: None, untouched: None, ..base }
+            ProjectBase { snapshot, rebased: None, untouched: None, reverted: None, ..base }
         });
         let forked_from = Some(id.to_owned());
         Self { forked_from, created_by, project_base, former_bases: Vec::new(), ..self }
@@ -149,7 +194,7 @@ impl Lineage {
     pub(crate) fn set_base(&mut self, base: ProjectBase) {
         let rebased = base.rebased;
         if let Some(former) = self.project_base.replace(base).filter(|former| former.rebased != rebased) {
-            self.former_bases.push(former);
+            self.former_bases.push(ProjectBase { reverted: None, ..former });
         }
         self.former_bases.retain(|former| former.rebased != rebased);
         let excess = self.former_bases.len().saturating_sub(FORMER_BASES_MAX);
@@ -187,6 +232,7 @@ mod tests {
         assert_eq!(fork, expected);
     }
 
+    /// Returns a base. `rebased` is each byte of the id of the snapshot of a rebase; `None` before the first rebase.
     fn base(rebased: Option<u8>) -> ProjectBase {
         ProjectBase {
             project: "p".to_owned(),
@@ -197,6 +243,7 @@ mod tests {
             view_key: None,
             rebased: rebased.map(|byte| SnapshotId::from_bytes([byte; 16])),
             untouched: None,
+            reverted: None,
         }
     }
 
@@ -224,6 +271,14 @@ mod tests {
         let id = SnapshotId::from_bytes([7; 16]);
         assert_eq!(base(None).round_id("sbx-1"), "sbx-1");
         assert_eq!(base(Some(7)).round_id("sbx-1"), format!("sbx-1/{id}"));
+    }
+
+    #[test]
+    fn lists_of_reverted_paths_are_bounded() {
+        let paths = |count: usize, length: usize| vec!["x".repeat(length); count];
+        let report = RevertedChanges::new("c".to_owned(), paths(1_000, 1), paths(3, 2_000));
+        assert_eq!((report.count, report.paths.len()), (1_000, LISTED_PATHS_MAX));
+        assert_eq!((report.kept_count, report.kept.len()), (3, 2));
     }
 
     #[test]

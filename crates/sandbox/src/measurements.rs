@@ -76,6 +76,7 @@ mod tests {
 
     #[test]
     fn cpu_usage_is_the_average_since_the_measurement_before() {
+        // Times and CPU times in milliseconds.
         let at = |time, cpu: Option<u64>| Measurement {
             time,
             cpu: cpu.map(Duration::from_millis),

@@ -1,7 +1,7 @@
 //! Access of a service outside a sandbox to the files of its workspace, for many small changes.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::RwLock;
@@ -13,6 +13,7 @@ use workspace_workspace::{Bounds, DiskUsage};
 use crate::blocking::blocking;
 use crate::error::Result;
 use crate::gate::SharedAccess;
+use crate::leaf_mutex::LeafMutex;
 use crate::service::{Inner, Service, config_of};
 
 /// Timeout of a scan of a workspace that seems to be full, and the time until the next one.
@@ -30,10 +31,12 @@ const UNCHECKED_MAX: u64 = 64 << 20;
 pub struct OutsideAccess {
     service: Weak<Inner>,
     id: String,
+    /// Gate of the workspace: held shared by writers outside, exclusively by snapshots.
     gate: Arc<RwLock<()>>,
     /// Disk limit that no quota of the kernel enforces; `None` if there is none.
     limit: Option<u64>,
-    growth: Mutex<Growth>,
+    /// Size at the last scan, and bytes written since.
+    growth: LeafMutex<Growth>,
     /// Held during a scan.
     scanning: tokio::sync::Mutex<()>,
 }
@@ -72,7 +75,7 @@ impl Service {
             id: id.to_owned(),
             gate: self.0.gates.gate(id),
             limit: limit.filter(|_| !has_quota),
-            growth: Mutex::default(),
+            growth: LeafMutex::default(),
             scanning: tokio::sync::Mutex::default(),
         })
     }
@@ -100,11 +103,12 @@ impl OutsideAccess {
     /// count, too, until the next scan: after false, the caller may call [`scan`](Self::scan) and ask again.
     pub fn reserve(&self, bytes: u64) -> bool {
         let Some(service) = self.service() else { return false };
-        let mut growth = self.growth();
-        match (service.handle(&self.id), self.limit) {
+        let last_scan = service.handle(&self.id).map(|handle| handle.usage.last_with_time());
+        let mut growth = self.growth.lock();
+        match (last_scan, self.limit) {
             (Some(_), None) => true,
-            (Some(handle), Some(limit)) => {
-                growth.include(handle.usage.last_with_time());
+            (Some(last_scan), Some(limit)) => {
+                growth.include(last_scan);
                 growth.reserve(bytes, limit)
             }
             (None, limit) => {
@@ -118,18 +122,14 @@ impl OutsideAccess {
     pub async fn scan(&self) {
         let Some(service) = self.service() else { return };
         let _scanning = self.scanning.lock().await;
-        if self.growth().is_fresh() {
+        if self.growth.lock().is_fresh() {
             return;
         }
         let usage = service.measure(&self.id, Bounds { time: SCAN_TIMEOUT, ..Bounds::NONE }).await;
         let is_disk_short = service.is_disk_short().await;
-        let mut growth = self.growth();
+        let mut growth = self.growth.lock();
         growth.record(usage);
         growth.is_disk_short = is_disk_short;
-    }
-
-    fn growth(&self) -> MutexGuard<'_, Growth> {
-        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn service(&self) -> Option<Service> {
@@ -199,7 +199,8 @@ mod tests {
     fn nothing_is_written_before_the_size_is_known() {
         let mut growth = Growth::default();
         assert!(!growth.reserve(1, 100));
-        growth.record(usage(90, false));
+        let is_lower_bound = false;
+        growth.record(usage(90, is_lower_bound));
         growth.forget_old();
         assert!(growth.reserve(10, 100));
         assert!(!growth.reserve(1, 100));
@@ -210,12 +211,13 @@ mod tests {
 
     #[test]
     fn a_scan_replaces_what_was_counted_unless_it_found_only_a_part() {
+        let (complete, only_a_part) = (false, true);
         let mut growth = Growth::default();
-        growth.record(usage(0, false));
+        growth.record(usage(0, complete));
         assert!(growth.reserve(100, 100));
-        growth.record(usage(10, true));
+        growth.record(usage(10, only_a_part));
         assert!(!growth.reserve(1, 100));
-        growth.record(usage(10, false));
+        growth.record(usage(10, complete));
         assert!(growth.reserve(90, 100));
         // The sandbox service has scanned it since.
         growth.include(Some((50, 1)));

@@ -17,7 +17,9 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Delays between attempts, which double up to a maximum.
 #[derive(Debug)]
 pub(crate) struct Backoff {
+    /// Delay before the next attempt.
     next: Duration,
+    /// Maximum delay.
     max: Duration,
 }
 

@@ -38,11 +38,11 @@ pub use oci::Oci;
 pub use unavailable::Unavailable;
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{Embedded, Oci};
-pub use workspace_host::NamespaceHolder;
 pub use workspace_host::freeze::{self, Frozen};
 pub use workspace_host::limits::{Limits, NetworkBytes, ResourceUsage};
 pub use workspace_host::network::{AllowError, AllowRule, Egress, Uplink, parse_cidr};
 pub use workspace_host::workspace_processes::{ProcessScope, WorkspaceProcess, WorkspaceUse};
+pub use workspace_host::{LazyMount, NamespaceHolder};
 pub use workspace_state::OwnerIds;
 
 use crate::guest::endpoint::ServerEndpoint;
@@ -89,15 +89,6 @@ pub enum Network {
         /// Allowed destinations; `None` for all.
         allow: Option<Vec<AllowRule>>,
     },
-}
-
-/// Use of the lazy mount, a filesystem that serves files of snapshots on demand, by workspaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LazyMount {
-    /// Some workspaces have the lazy mount as their lowest layer.
-    Used,
-    /// No workspace uses it.
-    Unused,
 }
 
 /// Result of [`Runtime::start`].

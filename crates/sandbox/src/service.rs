@@ -34,6 +34,7 @@ use crate::lifecycle::operation_lock::OperationLocks;
 use crate::lifecycle::pool::state::Pool;
 use crate::lifecycle::reservation::Reservations;
 use crate::lifecycle::work_lock::WorkLocks;
+use crate::lock_rank::LockRank;
 use crate::measurements::sampler::Sampler;
 use crate::root::roots::Roots;
 use crate::runtime::{Runtime, Template};
@@ -319,7 +320,7 @@ impl Service {
     pub async fn remove_template(&self, name: &str) -> Result<()> {
         let templates = self.imported_templates()?.clone();
         // Held, so that no creation reserves a sandbox of this template meanwhile.
-        let _quota_lock = self.0.quota_lock.lock().await;
+        let _quota_lock = LockRank::Quota.wait(self.0.quota_lock.lock()).await;
         let sandboxes = self.0.catalog.sandboxes().all(&self.0.settings.server).await?;
         let used_by =
             sandboxes.into_iter().find(|sandbox| sandbox.template == name).map(|sandbox| sandbox.id);
@@ -645,8 +646,8 @@ pub(crate) fn transition(state: State, reason: &str) -> impl Fn(&Sandbox) -> Opt
     }
 }
 
-/// Returns an event about a sandbox after a change. The event of a restore, of a rebase, and of a pause to disk has the
-/// id of the snapshot.
+/// Returns an event about a sandbox after a change. The event of a restore, of a rebase, of reverted changes, and of a
+/// pause to disk has the id of the snapshot.
 pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewEvent {
     let mut data = json!({
         "sandboxId": sandbox.id,
@@ -662,8 +663,14 @@ pub(crate) fn event(kind: EventKind, sandbox: &Sandbox, change: &Change) -> NewE
         "createdAt": sandbox.created_at,
         "expiresAt": change.expires_at.unwrap_or(sandbox.expires_at),
     });
-    if matches!(kind, EventKind::SandboxRestored | EventKind::SandboxRebased) {
-        data["snapshotId"] = change.config.as_ref().unwrap_or(&sandbox.config)["snapshot"].clone();
+    let config = change.config.as_ref().unwrap_or(&sandbox.config);
+    let has_other_files =
+        [EventKind::SandboxRestored, EventKind::SandboxRebased, EventKind::SandboxChangesReverted];
+    if has_other_files.contains(&kind) {
+        data["snapshotId"] = config["snapshot"].clone();
+    }
+    if kind == EventKind::SandboxChangesReverted {
+        data["reverted"] = config["lineage"]["project_base"]["reverted"].clone();
     }
     if kind == EventKind::SandboxPaused && change.pause == Some(Some(PauseStep::Disk)) {
         data["snapshotId"] = json!(sandbox.pause_snapshot);

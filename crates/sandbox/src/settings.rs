@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use workspace_state::{Cancel, WalkLimits};
-use workspace_workspace::{LazyCommand, ProviderPreference};
+use workspace_workspace::{LazyCommand, ProviderPreference, Writers};
 
 use crate::hooks::WorkspaceHooks;
 use crate::io::memory::TransferMemory;
@@ -34,6 +34,9 @@ pub struct Settings {
     pub walk_limits: WalkLimits,
     /// Provider of workspaces.
     pub provider: ProviderPreference,
+    /// Writers of workspaces that a freeze of the sandbox does not stop, and that hold no shared access: clients of the
+    /// kernel's NFS server. [`Writers::Running`] if there may be some.
+    pub outside_writers: Writers,
     /// Command that serves the lazy mount, from which a new workspace reads its snapshot before the files are
     /// on disk; `None` to write all files first.
     pub lazy: Option<LazyCommand>,
@@ -180,6 +183,7 @@ impl Settings {
             store_dir: directory.join("store"),
             walk_limits: WalkLimits::default(),
             provider: ProviderPreference::Auto,
+            outside_writers: Writers::Stopped,
             lazy: None,
             default_lifetime: Duration::from_secs(3_600),
             max_lifetime: Duration::from_secs(86_400),

@@ -56,6 +56,7 @@ impl Service {
         Ok(Stats { cpu_percent, usage, limits, disk, output, disk_limit, disk_time, time: now() })
     }
 
+    /// Measures the usage, and the CPU usage in percent of one core.
     async fn sample(&self, handle: &SandboxHandle) -> Result<(ResourceUsage, f64)> {
         let (before, began) = (self.usage(handle).await?, Instant::now());
         sleep(SAMPLE_TIME).await;

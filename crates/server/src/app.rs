@@ -35,9 +35,20 @@ pub(crate) const TERMINAL_CONNECTIONS_MAX: usize = 16;
 /// Maximum number of open streams of events of one owner.
 pub(crate) const EVENT_STREAMS_MAX: usize = 16;
 
-/// Shared state of the routes. Clones share it.
+/// Handle of the shared state of the routes. Layers and extractors clone it several times for each request.
 #[derive(Clone)]
-pub struct App {
+pub struct App(Arc<AppState>);
+
+impl std::ops::Deref for App {
+    type Target = AppState;
+
+    fn deref(&self) -> &AppState {
+        &self.0
+    }
+}
+
+/// Shared state of the routes.
+pub struct AppState {
     /// Settings of the server.
     pub settings: Arc<Settings>,
     /// Database of sandboxes, keys and owners.
@@ -124,7 +135,7 @@ impl App {
         metrics.add_collector(move |text| metrics_feed.render(text));
         let shutdown = Shutdown::with_cancel(sandboxes.settings().cancel.clone());
         let store = store.with_cancel(shutdown.cancel().clone());
-        Ok(Self {
+        Ok(Self(Arc::new(AppState {
             projects,
             work_limits: Arc::new(WorkLimits::new(&settings)),
             response_memory: Arc::new(OwnerMemory::for_responses()),
@@ -153,7 +164,7 @@ impl App {
             tokens: Arc::new(Tokens::new(secret)),
             signed_urls: Arc::new(SignedUrls::new(secret)),
             tickets: Arc::default(),
-        })
+        })))
     }
 
     /// Returns the snapshots, with checks of their owners.

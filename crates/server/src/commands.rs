@@ -10,6 +10,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use rustix::process::Signal;
 use serde_json::json;
 use utoipa::OpenApi;
 use workspace_api::access::Right;
@@ -46,7 +47,7 @@ const OUTPUT_DEFAULT: u64 = 1 << 20;
 const OUTPUT_MAX: u64 = 64 << 20;
 /// Largest timeout in milliseconds that the guest protocol can carry.
 const TIMEOUT_MAX: u64 = i32::MAX as u64;
-const SIGTERM: i32 = 15;
+const SIGTERM: i32 = Signal::TERM.as_raw();
 
 #[derive(OpenApi)]
 #[openapi(paths(run, list, fetch, output, kill, input), components(schemas(CommandResult, CommandEvent)))]

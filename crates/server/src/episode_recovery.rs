@@ -25,10 +25,9 @@ pub(crate) async fn remove_stale_records(
         let names = catalog.episodes().ids_of_server(server_id, &after, BATCH_SIZE).await?;
         let Some(last) = names.last() else { return Ok(()) };
         if after.is_empty() && is_empty(store).await? {
-            let path = store.path().display();
-            tracing::error!(
-                "store {path} is empty, but the catalog has episodes in it: is its volume mounted? Their records are kept"
-            );
+            let store = store.path().display();
+            let hint = "is the volume of the store mounted? The records are kept";
+            tracing::error!(%store, hint, "found an empty store that has episodes in the catalog");
             return Ok(());
         }
         after.clone_from(last);

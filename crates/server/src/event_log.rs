@@ -15,7 +15,7 @@ use axum::routing::get;
 use utoipa::OpenApi;
 use workspace_api::error::ErrorBody;
 use workspace_api::error_codes;
-use workspace_api::event_log::{Event, EventGap, EventMessage, EventPage, EventsQuery};
+use workspace_api::event_log::{Event, EventGap, EventMessage, EventPage, EventType, EventsQuery};
 use workspace_catalog::{EventFilter, EventKind};
 
 pub(crate) use agent_events::{AgentEvents, AgentRole};
@@ -36,7 +36,7 @@ const LIMIT_DEFAULT: u32 = 100;
 const LIMIT_MAX: u32 = 1_000;
 
 #[derive(OpenApi)]
-#[openapi(paths(list), components(schemas(EventPage, Event, EventGap, EventMessage)))]
+#[openapi(paths(list), components(schemas(EventPage, Event, EventType, EventGap, EventMessage)))]
 struct Document;
 
 const RULES: &[Rule] = &[Rule::only_keys("GET", "/api/v1/events")];
@@ -168,4 +168,20 @@ fn parse_kind(word: &str) -> Result<EventKind, ApiError> {
         let message = format!("`{word}` is not a type of events; the types are {}", words.join(", "));
         ApiError::new(error_codes::INVALID_REQUEST, message).detail("field", "type")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_of_the_api_names_every_type_of_events() {
+        let described = serde_json::to_value(Document::openapi()).unwrap();
+        let names = described["components"]["schemas"]["EventType"]["enum"].as_array().unwrap();
+        let mut names: Vec<&str> = names.iter().map(|name| name.as_str().unwrap()).collect();
+        let mut kinds: Vec<&str> = EventKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        names.sort_unstable();
+        kinds.sort_unstable();
+        assert_eq!(names, kinds);
+    }
 }

@@ -1,15 +1,15 @@
-//! Semaphores by key, which exist only while they are in use.
+//! Semaphores by key. A semaphore that is not in use is removed when a semaphore is next requested.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Semaphores with the same number of permits, one per key: an owner, a terminal, a snapshot.
+/// Semaphores with the same number of permits, one per key, such as the name of an owner or the id of a terminal.
 #[derive(Debug)]
 pub(crate) struct KeyedSemaphores {
     permits: usize,
-    /// Semaphores of keys for which a permit is held or awaited.
+    /// Semaphores of all keys for which a permit is held or awaited, and of others that were in use until recently.
     by_key: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 

@@ -1,12 +1,11 @@
 //! Commands that must not outlive the request that started them.
 
+use rustix::process::Signal;
 use tokio::sync::oneshot;
 use workspace_catalog::IdempotencyClaim;
 use workspace_sandbox::{CommandHandle, CommandStart, RunRequest, Scope, Service};
 
 use crate::error::ApiError;
-
-const SIGKILL: i32 = 9;
 
 /// Starts a command that must not outlive its request. It is also killed if the request is dropped while it starts.
 /// With the `claim` of an idempotency key, the command of an earlier request with the key is returned instead.
@@ -62,7 +61,7 @@ impl Drop for KillOnDrop {
         let (sandbox, command) = (std::mem::take(&mut self.sandbox), std::mem::take(&mut self.command));
         tokio::spawn(async move {
             // An error means that the command has already ended.
-            drop(service.kill(&scope, &sandbox, &command, SIGKILL).await);
+            drop(service.kill(&scope, &sandbox, &command, Signal::KILL.as_raw()).await);
         });
     }
 }

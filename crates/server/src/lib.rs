@@ -62,6 +62,7 @@ pub mod rate;
 mod readiness;
 mod reference_names;
 mod references;
+mod refused_changes;
 mod request;
 mod request_id;
 pub mod rights;

@@ -1,5 +1,7 @@
 //! The OpenAPI 3.1 document of the API: merged from the route groups, checked in as `docs/openapi.json`, and served.
 //! `pages/api_docs.rs` serves a browser for it.
+//!
+//! The attributes `#[utoipa::path]` of similar handlers repeat parameters and responses: the macro reads only literals.
 
 use axum::Router;
 use axum::http::header;
@@ -31,7 +33,7 @@ its `name` is stable."),
         (name = "sandboxes", description = "Isolated processes around a workspace, and the snapshots of that workspace"),
         (name = "process", description = "Commands and processes in a sandbox"),
         (name = "pty", description = "Terminals in a sandbox"),
-        (name = "notes", description = "What agents say about their steps in a sandbox"),
+        (name = "notes", description = "Texts of agents about their steps in a sandbox"),
         (name = "files", description = "Files of a sandbox: read, write, list, change and watch them"),
         (name = "ports", description = "TCP ports of a sandbox, and previews of HTTP servers on them"),
         (name = "templates", description = "Root filesystems of sandboxes"),

@@ -25,6 +25,11 @@ use crate::projects::{RebaseOutcome, conflicts_to_api, head_version, rebase_sand
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time between two checks, so that many events cause few of them.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(200);
+/// Time for which a head must not move before its sandboxes are told. When many agents complete at once, the head moves
+/// many times a second, and an event for each sandbox would slow down their completions.
+const HEAD_SETTLE_TIME: Duration = Duration::from_millis(500);
+/// Time after which the sandboxes are told of a head that does not come to rest.
+const HEAD_SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum time between two events `sandbox.base_moved` of one sandbox.
 const ANNOUNCE_INTERVAL_MIN: Duration = Duration::from_secs(60);
 /// Maximum number of sandboxes that are rebased at a time.
@@ -57,6 +62,58 @@ struct Progress {
     retry: Option<(Instant, Duration)>,
     /// Time of the last event.
     announced_at: Option<Instant>,
+}
+
+/// Movement of the head of a project.
+#[derive(Debug, Clone, Copy)]
+struct HeadMovement {
+    head: HeadVersion,
+    /// Time at which the head was first seen.
+    seen_at: Instant,
+    /// Time of the first move of which the sandboxes were not told yet; `None` if the head is at rest.
+    moving_since: Option<Instant>,
+}
+
+impl HeadMovement {
+    /// Creates the movement of a head that was not seen before, which is at rest.
+    fn at_rest(head: HeadVersion, now: Instant) -> Self {
+        Self { head, seen_at: now, moving_since: None }
+    }
+
+    /// Returns true if the head is at rest, or has been moving for too long to wait.
+    fn is_settled(&mut self, head: HeadVersion, now: Instant) -> bool {
+        if self.head != head {
+            (self.head, self.seen_at) = (head, now);
+            self.moving_since.get_or_insert(now);
+        }
+        let Some(moving_since) = self.moving_since else { return true };
+        let is_settled = now - self.seen_at >= HEAD_SETTLE_TIME || now - moving_since >= HEAD_SETTLE_TIMEOUT;
+        if is_settled {
+            self.moving_since = None;
+        }
+        is_settled
+    }
+}
+
+/// State of the task between two checks.
+#[derive(Default)]
+struct Checks {
+    /// Work that was done, by sandbox.
+    progress: HashMap<String, Progress>,
+    /// Movements of heads, by project.
+    heads: HashMap<String, HeadMovement>,
+    /// Attempts to rebase sandboxes that have not ended.
+    attempts: JoinSet<AttemptEnd>,
+}
+
+impl Checks {
+    /// Returns the maximum time until the next check.
+    fn interval(&self) -> Duration {
+        match self.heads.values().any(|head| head.moving_since.is_some()) {
+            true => HEAD_SETTLE_TIME,
+            false => POLL_INTERVAL,
+        }
+    }
 }
 
 /// End of an attempt to rebase a sandbox.
@@ -92,28 +149,29 @@ impl OutdatedBases {
     /// Compares until the future is dropped. Rebases in progress are cancelled then.
     pub(crate) async fn run(self) {
         let mut recorded = self.app.catalog.events().subscribe();
-        let (mut progress, mut attempts) = (HashMap::new(), JoinSet::new());
+        let mut checks = Checks::default();
         loop {
             let began = Instant::now();
-            while let Some(ended) = attempts.try_join_next() {
-                record_end(&mut progress, ended);
+            while let Some(ended) = checks.attempts.try_join_next() {
+                record_end(&mut checks.progress, ended);
             }
-            self.check_all(&mut progress, &mut attempts).await;
+            self.check_all(&mut checks).await;
             sleep_until(began + CHECK_INTERVAL_MIN).await;
             // Continues after a change or the interval. `changed` itself cannot fail, because the catalog lives as long
             // as this task.
-            let _ = timeout(POLL_INTERVAL, recorded.changed()).await;
+            let _ = timeout(checks.interval(), recorded.changed()).await;
         }
     }
 
-    async fn check_all(&self, progress: &mut HashMap<String, Progress>, attempts: &mut JoinSet<AttemptEnd>) {
+    async fn check_all(&self, checks: &mut Checks) {
         let mut by_project: BTreeMap<String, Vec<ProjectSandbox>> = BTreeMap::new();
         for sandbox in self.app.sandboxes.project_sandboxes() {
             by_project.entry(sandbox.project.clone()).or_default().push(sandbox);
         }
         let present: HashSet<&str> =
             by_project.values().flatten().map(|sandbox| sandbox.id.as_str()).collect();
-        progress.retain(|id, _| present.contains(id.as_str()));
+        checks.progress.retain(|id, _| present.contains(id.as_str()));
+        checks.heads.retain(|project, _| by_project.contains_key(project));
         let ids: Vec<String> = by_project.keys().cloned().collect();
         let projects = match self.app.catalog.projects().with_ids(&ids).await {
             Ok(projects) => projects,
@@ -125,7 +183,7 @@ impl OutdatedBases {
         for (id, sandboxes) in &by_project {
             // Sandboxes of a deleted project keep their files.
             let Some(project) = projects.get(id) else { continue };
-            self.check_project(project, sandboxes, progress, attempts).await;
+            self.check_project(project, sandboxes, checks).await;
         }
     }
 
@@ -135,10 +193,11 @@ impl OutdatedBases {
         &self,
         project: &Project,
         sandboxes: &[ProjectSandbox],
-        progress: &mut HashMap<String, Progress>,
-        attempts: &mut JoinSet<AttemptEnd>,
+        Checks { progress, heads, attempts }: &mut Checks,
     ) {
-        let head = head_version(project);
+        let (head, now) = (head_version(project), Instant::now());
+        let movement = heads.entry(project.id.clone()).or_insert_with(|| HeadMovement::at_rest(head, now));
+        let is_settled = movement.is_settled(head, now);
         // `None` for an agent whose view could not be made.
         let mut views: HashMap<&str, Option<AgentView>> = HashMap::new();
         for sandbox in sandboxes {
@@ -167,7 +226,7 @@ impl OutdatedBases {
                 continue;
             }
             let is_recent = entry.announced_at.is_some_and(|time| time.elapsed() < ANNOUNCE_INTERVAL_MIN);
-            if !entry.is_announced && !is_recent {
+            if !entry.is_announced && !is_recent && is_settled {
                 if !views.contains_key(sandbox.agent.as_str()) {
                     let view =
                         self.app.projects.agent_view(project, &sandbox.agent).await.map_err(ApiError::from);
@@ -323,6 +382,19 @@ mod tests {
             completions: 0,
             base_changes: 0,
         }
+    }
+
+    #[test]
+    fn sandboxes_are_told_of_a_head_at_rest_and_of_one_that_moves_for_long() {
+        let head = |sequence| version(sequence).0;
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut movement = HeadMovement::at_rest(head(1), start);
+        assert!(movement.is_settled(head(1), start), "a new server has not seen it move");
+        assert!(!movement.is_settled(head(2), at(100)) && !movement.is_settled(head(2), at(500)));
+        assert!(movement.is_settled(head(2), at(600)) && movement.is_settled(head(2), at(601)));
+        let told = (0..70).map(|n| movement.is_settled(head(3 + n), at(1_000 + 100 * n as u64)));
+        assert_eq!(told.filter(|told| *told).count(), 1, "after five of seven seconds");
     }
 
     /// A command may start before the completion ends, and the head may stay the same.

@@ -7,12 +7,12 @@ use workspace_catalog::Catalog;
 use workspace_sandbox::runtime::{Docker, Embedded, Oci, RuntimeError, Unavailable};
 use workspace_sandbox::{
     GuestPort, LazyCommand, ProviderKind, ProviderPreference, Resources, Runtime, SandboxError, Service,
-    WorkRecorder, WorkspaceHooks,
+    WorkRecorder, WorkspaceHooks, Writers,
 };
 use workspace_state::Cancel;
 
 use crate::owner_memory::OwnerMemory;
-use crate::settings::{Isolation, ProviderChoice, RuntimeKind, Settings};
+use crate::settings::{Isolation, NfsMode, ProviderChoice, RuntimeKind, Settings};
 use crate::store::WALK_LIMITS;
 
 /// First argument of this program when it serves a lazy mount for sandboxes.
@@ -91,7 +91,10 @@ fn with_suffix(workspaces: &Path, suffix: &str) -> PathBuf {
 }
 
 fn sandbox_settings(settings: &Settings) -> workspace_sandbox::Settings {
+    // The kernel's NFS server exports plain directories, and nobody can stop its clients.
+    let is_nfs_of_kernel = settings.nfs_mode == NfsMode::System;
     workspace_sandbox::Settings {
+        outside_writers: if is_nfs_of_kernel { Writers::Running } else { Writers::Stopped },
         workspaces_dir: settings.workspace_root.clone(),
         layers_dir: with_suffix(&settings.workspace_root, "-layers"),
         roots_dir: with_suffix(&settings.workspace_root, "-roots"),
@@ -99,6 +102,7 @@ fn sandbox_settings(settings: &Settings) -> workspace_sandbox::Settings {
         store_dir: settings.store_dir.clone(),
         walk_limits: WALK_LIMITS,
         provider: match settings.workspace_provider {
+            ProviderChoice::Auto if is_nfs_of_kernel => ProviderPreference::PlainDirectory,
             ProviderChoice::Auto => ProviderPreference::Auto,
             ProviderChoice::Overlay => ProviderPreference::Prefer(ProviderKind::Overlay),
             ProviderChoice::Clone => ProviderPreference::Prefer(ProviderKind::Clone),

@@ -33,6 +33,7 @@ use crate::followers::Followers;
 use crate::health::metrics_router;
 use crate::outdated_bases::OutdatedBases;
 use crate::preview::dispatch::Dispatcher;
+use crate::refused_changes::RefusedChangeReverts;
 use crate::request_id::Peer;
 use crate::route_group::RouteGroup;
 use crate::router::router;
@@ -166,6 +167,7 @@ impl Server {
             () = merges.run() => {}
             () = Followers::new(&app).run() => {}
             () = OutdatedBases::new(&app).run() => {}
+            () = RefusedChangeReverts::new(&app).run() => {}
             () = AutomaticMerges::new(&app).run() => {}
             () = accept(&api, &connection_shutdown) => {}
             () = accept_optional(metrics.as_ref(), &connection_shutdown) => {}

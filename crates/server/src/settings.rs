@@ -16,9 +16,9 @@ pub use page::page;
 pub use source::{HostEnvironment, SettingsSource};
 pub use table::{Settings, TABLE};
 pub use value::{
-    CountOrZero, Cpus, DatabaseUrl, DockerHost, DomainName, GuestTransport, HostName, HostPort, Isolation,
-    LogFilter, LogFormat, Milliseconds, NetworkName, NfsClients, NfsMode, Origins, Patterns, Program,
-    ProviderChoice, Ranges, RuntimeKind, Secret, Size, Switch,
+    CountOrZero, Cpus, DatabaseUrl, DockerHost, DomainName, ExportsFile, GuestTransport, HostName, HostPort,
+    Isolation, LogFilter, LogFormat, Milliseconds, NetworkName, NfsClients, NfsMode, Origins, Patterns,
+    Program, ProviderChoice, Ranges, RuntimeKind, Secret, Size, Switch,
 };
 
 /// Declaration of a setting.

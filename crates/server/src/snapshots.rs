@@ -31,7 +31,9 @@ use workspace_state::{NewSnapshot, SnapshotId};
 pub(crate) use archive::send_archive;
 use conversion::{ListOptions, Pairs, UploadOptions, upload_to_api};
 pub(crate) use conversion::{check_diff, check_page, kind_to_api, octal, page_offset, snapshot_to_api};
-pub(crate) use diff::{LIMIT_DEFAULT as DIFF_LIMIT, causes_of, insight_diff, plain_diff};
+pub(crate) use diff::{
+    LIMIT_DEFAULT as DIFF_LIMIT, causes_of, comparison, insight_diff, patch_response, plain_diff,
+};
 pub(crate) use files::send_content;
 pub use owners::Snapshots;
 pub(crate) use patches::Patches;

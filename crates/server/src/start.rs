@@ -10,7 +10,7 @@ use workspace_catalog::{Catalog, CatalogError};
 use workspace_context::projects::Projects;
 use workspace_nfs::NfsError;
 use workspace_sandbox::{GuestPort, SandboxError, Service};
-use workspace_state::{Cancel, Store, StoreError, set_notice_handler};
+use workspace_state::{Cancel, Notice, Store, StoreError, set_notice_handler};
 
 use crate::app::App;
 use crate::episode_recovery;
@@ -89,7 +89,7 @@ pub async fn start(
     let guests = port.as_ref().map(GuestPort::address).transpose()?;
     let cancel = Cancel::new();
     let secret = SigningSecret::load(&catalog).await?;
-    let nfs = Nfs::open(&settings, &secret)?;
+    let nfs = Nfs::open(&settings, &server_id, &secret)?;
     let projects = Projects::new(catalog.clone(), store.with_cancel(cancel.clone()));
     let recorder = ProjectWorkRecorder { catalog: catalog.clone(), projects: projects.clone() };
     let parts =
@@ -125,17 +125,32 @@ async fn bind(
 
 /// Opens the store, or creates it with mode 0700. Other processes may have it open, too.
 async fn open_store(path: &Path) -> Result<Store, StartError> {
-    set_notice_handler(|notice| tracing::warn!("{notice}"));
+    set_notice_handler(|notice| match notice {
+        Notice::Rebuilt { .. } => tracing::warn!(%notice, "rebuilt the index of the store"),
+        Notice::Waiting { .. } => tracing::warn!(%notice, "waited long for a lock of the store"),
+        _ => tracing::warn!(%notice, "received a notice from the store"),
+    });
     private_file::create_directory(path)?;
     let path = path.to_owned();
     let opened = spawn_blocking(move || Store::open_or_create(path)).await;
     Ok(opened.map_err(std::io::Error::other)??.with_walk_limits(WALK_LIMITS))
 }
 
-/// Returns what to do if none of the ports can be used; empty for other errors.
+/// Returns what to do about a failed start of NFS; empty for errors without advice.
 fn nfs_hint(error: &NfsError) -> &'static str {
     match error {
         NfsError::CannotListen { .. } => "\nhint: set NFS_PORT to a free port, or NFS_MODE=off",
+        NfsError::NotRoot { .. } => "\nhint: run the server as root, or set NFS_MODE=embedded",
+        NfsError::NoExportfs => {
+            "\nhint: install nfs-kernel-server (Debian) or nfs-utils (Fedora), or set NFS_MODE=embedded"
+        }
+        NfsError::NoKernelServer { .. } => {
+            "\nhint: install nfs-kernel-server (Debian) or nfs-utils (Fedora), and run \
+             `systemctl enable --now nfs-server`; or set NFS_MODE=embedded"
+        }
+        NfsError::State { .. } => {
+            "\nhint: create the directory of NFS_EXPORTS_FILE, and check its permissions"
+        }
         _ => "",
     }
 }

@@ -1,9 +1,10 @@
 //! Locks that prevent a store from being open for reading only and for writing at the same time.
 //!
-//! A process that opens the index on a read-only file system cannot register in LMDB's reader table, so a
-//! writer could overwrite pages that it reads. Both kinds of processes lock a byte of the store's lock file
-//! while they have the store open, and each waits until no process of the other kind is left, for at most 10 seconds.
-//! While a reader waits, it releases its byte, so that it does not block a writer that waits for it.
+//! A process that opens the index (an LMDB database) on a read-only file system cannot register in LMDB's reader
+//! table, so a writer could overwrite pages that it reads. Readers lock one byte of the store's lock file while they
+//! have the store open, writers another byte. A process that opens the store waits for at most 10 seconds until no
+//! process of the other kind has it open. A waiting reader releases its byte, so that it does not block a waiting
+//! writer.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,16 +16,17 @@ use crate::gc_guards::EPOCH_OFFSETS_END;
 use crate::index::Access;
 use crate::lock_wait::PolledWait;
 
-/// Offset of the byte that processes with the store open for writing lock. The bytes before it belong to garbage
-/// collection.
+/// Offset of the byte that a process locks while it has the store open for writing. The bytes before it are for
+/// the locks of garbage collection (`gc_guards.rs`).
 const WRITER_BYTE: u64 = EPOCH_OFFSETS_END;
-/// Offset of the byte that processes with the store open read-only lock.
+/// Offset of the byte that a process locks while it has the store open for reading only.
 const READER_BYTE: u64 = EPOCH_OFFSETS_END + 1;
-/// Longest wait for processes of the other kind.
+/// Longest wait of a reader for writers, or of a writer for readers.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Locks the byte of this access mode in `lock`, the lock file of the store in the directory `store`. The byte stays
-/// locked until the file is closed. Fails with [`StoreError::InUse`] after [`TIMEOUT`].
+/// Locks the byte of an access mode in `lock`, the lock file of the store in the directory `store`, once no process has
+/// locked the other byte. The byte stays locked until the file is closed. Fails with [`StoreError::InUse`] after
+/// [`TIMEOUT`].
 pub(crate) fn acquire(lock: &File, store: &Path, access: Access) -> Result<()> {
     let (own_byte, other_byte) = match access {
         Access::ReadWrite => (WRITER_BYTE, READER_BYTE),
@@ -42,7 +44,7 @@ pub(crate) fn acquire(lock: &File, store: &Path, access: Access) -> Result<()> {
         if wait.elapsed() > TIMEOUT {
             return Err(StoreError::InUse { path: store.to_owned() });
         }
-        // The process in the way is unknown.
+        // The PID of the process that has locked the other byte is unknown.
         wait.sleep(|| None);
     }
 }

@@ -3,9 +3,10 @@
 //! Archives are written in the pax format, with long names, times in nanoseconds, `user.*` extended attributes
 //! (`SCHILY.xattr.`), hard links and holes (GNU sparse format 1.0).
 //!
-//! Imported archives are not trusted. An import writes only to a [`VirtualTree`](crate::VirtualTree), and
-//! rejects an archive with any member that would be outside of it. An [`Extractor`] writes archives into a
-//! directory of the file system. [`ArchiveLimits`] apply to both.
+//! Imported archives are not trusted. An import writes only to a [`VirtualTree`](crate::VirtualTree) (a mutable tree
+//! in memory), and rejects an archive if the path of any member (entry of the archive) leaves this tree. An
+//! [`Extractor`] writes archives into a directory of the file system. [`ArchiveLimits`] apply to imports and
+//! extractions.
 
 mod block;
 mod error;
@@ -30,7 +31,7 @@ pub use limits::{ArchiveLimits, MemoryBudget};
 pub use list::{ListedFile, list_tar};
 pub use stream::{TarMember, TarMemberKind, TarReader, TarWriteError, TarWriter};
 
-/// Parses an archive like an import and discards its content, for [`crate::testing`].
+/// Parses an archive with the checks of an import, and discards its content. For [`crate::testing`].
 #[cfg(feature = "failpoints")]
 pub(crate) fn read_through(mut bytes: &[u8], limits: ArchiveLimits) -> error::Result<()> {
     let mut reader = reader::Reader::new(&mut bytes, crate::cancel::Cancel::new());

@@ -1,8 +1,9 @@
-//! Batches: new objects that are collected for a commit.
+//! Batches: new objects (chunks of file content, and nodes of trees) that are collected for a commit.
 //!
 //! Objects are hashed, looked up, compressed and collected; objects that are already in the store are not
-//! written again. A small batch stays in memory and is written to the log with its commit, in one write. A
-//! large one spills into its own bulk packs while it grows. Nothing of a batch is visible before its commit.
+//! written again. A small batch stays in memory. Its commit appends it to the log, the sequence of files with all
+//! commit records, in one write. A large batch spills into bulk packs while it grows: append-only files that belong to
+//! this batch alone. Nothing of a batch is visible before its commit.
 
 use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
@@ -31,13 +32,14 @@ const LOW_LATENCY_CAPACITY: usize = 32 << 10;
 /// looked up together.
 const UNCHECKED_MAX: usize = 64;
 
-/// Trade-off of a batch.
+/// Purpose of a batch, which decides how objects are compressed and looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BatchMode {
     /// Compresses well and looks up every object before it is added. For large amounts of content.
     Throughput,
-    /// Compresses little, adds the first small objects without a lookup, and adds the written lists of directories to
-    /// the store's cache. For a virtual tree that is committed at every step of a search.
+    /// Compresses little, adds the first small objects without a lookup, and puts the directory lists that it writes
+    /// (encoded entries, see `page.rs`) into the store's cache. For a virtual tree (a mutable tree in memory), which
+    /// may be committed many times a second.
     LowLatency,
     /// Only computes ids: nothing is looked up or collected.
     IdsOnly,
@@ -55,13 +57,15 @@ pub(crate) struct Batch {
 
 #[derive(Default)]
 struct State {
-    /// Objects that were added since the last commit; they need no lookup.
+    /// Objects that were added since the last commit. A second copy is skipped without a lookup.
     known: HashSet<(Kind, [u8; 32]), IdHashBuilder>,
+    /// Encoded records of the objects that are not in a bulk pack.
     buffer: Vec<u8>,
     /// Objects in `buffer`; offsets count from its start.
     objects: Vec<PackedObject>,
     /// Number of leading entries of `objects` that were added without a lookup, and may already be in the store.
     unchecked: usize,
+    /// Bulk packs of this batch, the newest one last.
     bulk: Vec<BulkPack>,
     /// Number of writes into bulk packs that are in progress.
     running_spills: usize,
@@ -76,7 +80,7 @@ impl Batch {
         Ok(Self::with_mode(store, guard, BatchMode::Throughput))
     }
 
-    /// Creates a batch that is quick to commit. The lists of its directories stay in the store's cache.
+    /// Creates a batch that is quick to commit. The store's cache has the directory lists that it writes.
     pub(crate) fn low_latency(store: Store, guard: Arc<Guard>) -> Self {
         Self::with_mode(store, guard, BatchMode::LowLatency)
     }
@@ -105,8 +109,8 @@ impl Batch {
         Ok(id)
     }
 
-    /// Adds an object. An object in `known` is in the batch or in the store, so the caller may commit a
-    /// reference to it.
+    /// Adds an object unless the batch or the store already has it. Afterwards, nodes of this batch may refer to it.
+    /// Does nothing in a batch that only computes ids.
     fn put(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
         self.store.cancel_flag().check()?;
         if self.mode == BatchMode::IdsOnly || self.lock().known.contains(&(kind, *id)) {
@@ -115,8 +119,8 @@ impl Batch {
         self.put_unknown(kind, id, content)
     }
 
-    /// Adds an object that may be in the store, but not in the batch. The first small objects of a low-latency batch
-    /// are added without a lookup.
+    /// Adds an object that is not in the batch, unless the store has it. The first small objects of a low-latency
+    /// batch are added without a lookup in the store.
     fn put_unknown(&self, kind: Kind, id: &[u8; 32], content: &[u8]) -> Result<()> {
         let compression = self.compression(kind, content.len());
         if compression == Compression::None && content.len() <= UNCOMPRESSED_MAX {
@@ -160,8 +164,8 @@ impl Batch {
     }
 
     /// Removes chunks from the buffer that were added without a lookup and are already in the store. Nodes that were
-    /// added so are not looked up at all: a commit rarely reproduces an earlier directory, and if it does, writing it a
-    /// second time is cheaper than all the lookups.
+    /// added without a lookup are kept. A commit rarely contains a node that the store already has, and writing such a
+    /// node a second time is cheaper than looking up all nodes.
     fn drop_stored(&self, state: &mut State) -> Result<()> {
         let index = &self.store.inner.index;
         let mut stored = HashSet::new();
@@ -188,8 +192,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Moves the buffer into a bulk pack. The lock is not held during the write, so other threads
-    /// can add objects.
+    /// Moves the buffer into a bulk pack. Other threads can add objects during the write, because the lock of the
+    /// state is released until the write has finished.
     fn spill<'a>(&'a self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>> {
         self.drop_stored(&mut state)?;
         let len = state.buffer.len() as u64;
@@ -374,7 +378,7 @@ impl NodeSink for Batch {
     }
 
     fn put_times(&self, times: EncodedList) -> Result<NodeId> {
-        // The tree id does not depend on times.
+        // The id of a tree does not depend on the nodes with its modification times, so any id will do.
         match self.mode {
             BatchMode::IdsOnly => Ok(NodeId::from_bytes([0; 32])),
             BatchMode::Throughput | BatchMode::LowLatency => self.put_list(times),
@@ -390,7 +394,7 @@ impl Store {
 }
 
 impl Inner {
-    /// Creates a bulk pack with a new number, locked by this process.
+    /// Creates a bulk pack with a new number. The file is locked, so that garbage collection does not remove it.
     pub(crate) fn create_bulk(&self) -> Result<BulkPack> {
         let number = self.allocate_pack()?;
         let file = self.packs.create(number, Role::Bulk)?;

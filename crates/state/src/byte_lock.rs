@@ -1,7 +1,7 @@
 //! Advisory locks on single bytes of a file (open file description locks).
 //!
-//! The kernel alone keeps the lock: it takes no disk space, works on a read-only file system and past the end
-//! of the file, and ends with the process. It belongs to the open file description, as with `flock`, and not
+//! Only the kernel stores such a lock: it takes no disk space, works on a read-only file system and past the end
+//! of the file, and ends with the process. The lock belongs to the open file description, as with `flock`, and not
 //! to the process, so that closing another descriptor of the same file does not release it.
 
 use std::fs::File;
@@ -10,12 +10,12 @@ use std::os::fd::AsRawFd;
 
 use libc::{F_OFD_GETLK, F_OFD_SETLK, c_short};
 
-// The constants have different types on different systems; the field does not.
+// The type of these constants differs between systems. The field `l_type` is a `c_short` on all of them.
 const SHARED: c_short = libc::F_RDLCK as c_short;
 const EXCLUSIVE: c_short = libc::F_WRLCK as c_short;
 const UNLOCKED: c_short = libc::F_UNLCK as c_short;
 
-/// Takes a shared lock on a byte. Never waits.
+/// Takes a shared lock on a byte. Fails instead of waiting.
 pub(crate) fn share(file: &File, byte: u64) -> io::Result<()> {
     call(file, F_OFD_SETLK, SHARED, byte, 1).map(drop)
 }

@@ -1,13 +1,14 @@
-//! Bounded cache with two generations: hits are cheap, and entries in use survive.
+//! Bounded cache with two generations: a hit costs one or two map lookups, and recently used entries are not evicted.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Mutex, PoisonError};
 
-/// Cache of values with weights. When the young generation exceeds the budget, it becomes the old one, and the former
-/// old one is dropped. A hit in the old generation moves the entry to the young one.
+/// Cache of values with weights. If an insertion would make the young generation heavier than the budget, the young
+/// generation becomes the old one, and the former old one is dropped. A hit in the old generation moves the entry to
+/// the young one.
 pub(crate) struct Cache<K, V, H> {
-    /// Weight above which a new generation begins.
+    /// Maximum weight of the young generation.
     budget: usize,
     generations: Mutex<Generations<K, V, H>>,
 }
@@ -20,7 +21,7 @@ struct Generations<K, V, H> {
 }
 
 impl<K: Hash + Eq + Copy, V: Clone, H: BuildHasher + Default> Cache<K, V, H> {
-    /// Creates a cache that holds between `budget` and twice that, in the unit of `weight`.
+    /// Creates a cache that holds at most about twice `budget`, in the unit in which callers weigh values.
     pub(crate) fn new(budget: usize) -> Self {
         let generations = Generations { young: HashMap::default(), old: HashMap::default(), weight: 0 };
         Self { budget, generations: Mutex::new(generations) }

@@ -5,14 +5,15 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Cancellation flag. Clones share it; long operations check it between their steps and fail with
-/// [`Cancelled`].
+/// Cancellation flag, shared by its clones. Long operations check the flag between their steps, and fail with
+/// [`Cancelled`] once it is set.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<Flag>);
 
 #[derive(Debug, Default)]
 struct Flag {
     set: AtomicBool,
+    /// Flag that also cancels this one; see [`Cancel::child`].
     parent: Option<Cancel>,
 }
 
@@ -27,7 +28,7 @@ impl Cancel {
         Self::default()
     }
 
-    /// Creates a separate flag that is also set when `self` is.
+    /// Creates a flag that counts as set once it, or `self`, is set.
     pub fn child(&self) -> Self {
         Self(Arc::new(Flag { set: AtomicBool::new(false), parent: Some(self.clone()) }))
     }
@@ -42,18 +43,18 @@ impl Cancel {
         self.0.set.load(Ordering::Acquire) || self.0.parent.as_ref().is_some_and(Self::is_cancelled)
     }
 
-    /// Fails if the flag is set.
+    /// Fails if the flag, or one of its ancestors, is set.
     pub fn check(&self) -> Result<(), Cancelled> {
         if self.is_cancelled() { Err(Cancelled) } else { Ok(()) }
     }
 
-    /// Returns a guard that sets the flag when it is dropped before [`CancelOnDrop::disarm`]. A future that
-    /// holds the guard cancels its work when it is dropped.
+    /// Returns a guard that sets the flag when the guard is dropped, unless [`CancelOnDrop::disarm`] was called. For
+    /// futures: dropping a future that holds the guard cancels the work that it has started.
     pub fn drop_guard(&self) -> CancelOnDrop {
         CancelOnDrop(Some(self.clone()))
     }
 
-    /// Wraps a reader; it fails once the flag is set.
+    /// Wraps a reader. The result fails once the flag is set.
     pub fn reader<R: Read>(&self, input: R) -> CancelReader<R> {
         CancelReader { input, cancel: self.clone() }
     }
@@ -66,7 +67,7 @@ impl From<Cancelled> for io::Error {
 }
 
 impl Cancelled {
-    /// Returns true if an I/O error is a cancellation.
+    /// Returns true if an I/O error was made from a [`Cancelled`].
     pub fn is_cause_of(error: &io::Error) -> bool {
         error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<Self>)
     }

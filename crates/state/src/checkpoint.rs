@@ -1,7 +1,9 @@
-//! Checkpoints: the whole state of the records, at the start of a new log.
+//! Checkpoints: copies of all records of a store at the start of a new log pack. Records are snapshots, references
+//! (names of snapshots), episodes (steps of searches) and pins (which protect snapshots from garbage collection).
 //!
-//! Commit records before a checkpoint are no longer needed: a rebuild of the index starts at the last
-//! complete checkpoint, and garbage collection can delete older packs.
+//! A pack is an append-only file. The log is the sequence of commit records of the store, written to one log pack
+//! after the other. Commit records before a checkpoint are no longer needed: a rebuild of the index (the LMDB database
+//! of the store) starts at the last complete checkpoint, and garbage collection can delete older log packs.
 
 use std::os::unix::fs::FileExt;
 
@@ -20,20 +22,20 @@ use crate::log_state::LogState;
 use crate::pack::Packs;
 use crate::record::Kind;
 
-/// Sizes at which a checkpoint is split. It may be as large as all records of the store together, so it is
-/// written in parts: lengths and offsets stay within 32 bits, and only one part is in memory.
+/// Sizes at which a checkpoint is split. A checkpoint may be large, so it is written in parts, each in a log record of
+/// its own: lengths and offsets stay within 32 bits, and only one part is in memory.
 #[derive(Clone, Copy)]
 struct Limits {
-    /// Size in bytes at which a record is ended.
-    record: usize,
-    /// Size in bytes at which a log is ended.
-    log: u64,
+    /// Approximate maximum size of a part in bytes. A single larger change has a part of its own.
+    part: usize,
+    /// Size in bytes of a log pack from which on the next part begins a new log pack.
+    log_pack: u64,
 }
 
-const LIMITS: Limits = Limits { record: 16 << 20, log: 1 << 30 };
+const LIMITS: Limits = Limits { part: 16 << 20, log_pack: 1 << 30 };
 
-/// Starts a new log with a checkpoint of the state in `txn`. It is on disk when this returns. The old log
-/// must be complete on disk (`Inner::close_log`).
+/// Starts a new log pack with a checkpoint of all records that `txn` sees, and syncs it. The caller must have truncated
+/// and synced the current log pack (`Inner::close_log`). Stores the new state of the log in the index, and returns it.
 pub(crate) fn write(
     packs: &Packs,
     index: &Index,
@@ -53,22 +55,23 @@ fn write_within(
     origin: CheckpointOrigin,
 ) -> Result<LogState> {
     let first_unused = state.next_pack;
-    // Parts left by a killed process must not be mistaken for parts of this checkpoint.
+    // Parts that a killed process has left there must not be mistaken for parts of this checkpoint.
     remove_packs_from(packs, first_unused)?;
     let written = write_parts(limits, packs, index, txn, state, origin);
     if written.is_err() {
         // The parts may be large, and the disk full.
         drop(remove_packs_from(packs, first_unused));
     }
-    let (state, logs) = written?;
-    for log in logs {
-        index.packs.put(txn, &log.to_be_bytes(), &[])?;
+    let (state, log_packs) = written?;
+    for pack in log_packs {
+        index.packs.put(txn, &pack.to_be_bytes(), &[])?;
     }
     index.put_log_state(txn, &state)?;
     Ok(state)
 }
 
-/// Removes packs from number `first` on. Under the write lock, unallocated numbers are not in use.
+/// Removes all packs with the number `first` or a higher one, which must not be allocated yet. Numbers are allocated
+/// under the write lock of the index, which the caller holds, so no process is using these packs.
 fn remove_packs_from(packs: &Packs, first: u32) -> Result<()> {
     for pack in packs.list()?.into_iter().filter(|pack| *pack >= first) {
         packs.remove(pack)?;
@@ -76,7 +79,7 @@ fn remove_packs_from(packs: &Packs, first: u32) -> Result<()> {
     Ok(())
 }
 
-/// Writes the checkpoint. Returns the new state of the log and the created packs.
+/// Writes and syncs the checkpoint. Returns the new state of the log, and the numbers of the created log packs.
 fn write_parts(
     limits: Limits,
     packs: &Packs,
@@ -86,21 +89,21 @@ fn write_parts(
     origin: CheckpointOrigin,
 ) -> Result<(LogState, Vec<u32>)> {
     create_log_pack(packs, &mut state)?;
-    let logs = vec![state.pack];
+    let log_packs = vec![state.pack];
     let mut writer = CheckpointWriter {
         limits,
         packs,
         state,
-        logs,
+        log_packs,
         origin,
         part_number: 0,
         changes: Vec::new(),
         bytes: 0,
     };
-    add_state(index, txn, &mut writer)?;
+    add_all_records(index, txn, &mut writer)?;
     writer.write_part(PartPosition::Last)?;
     writer.sync()?;
-    Ok((writer.state, writer.logs))
+    Ok((writer.state, writer.log_packs))
 }
 
 /// Position of a part in its checkpoint.
@@ -115,32 +118,37 @@ struct CheckpointWriter<'a> {
     limits: Limits,
     packs: &'a Packs,
     state: LogState,
-    logs: Vec<u32>,
+    /// Numbers of the log packs that were created for the checkpoint.
+    log_packs: Vec<u32>,
+    /// Operation that writes the checkpoint.
     origin: CheckpointOrigin,
     /// Number of the next part.
     part_number: u64,
-    /// Changes of the part that is not written yet, and its approximate size in bytes.
+    /// Changes of the part that is not written yet.
     changes: Vec<Change>,
+    /// Approximate size of that part in bytes.
     bytes: usize,
 }
 
 impl CheckpointWriter<'_> {
+    /// Adds a change to the next part. Writes the part when it is full.
     fn add(&mut self, change: Change) -> Result<()> {
         let len = change.encoded_len();
-        // A large change may fill a record alone.
-        if !self.changes.is_empty() && self.bytes + len > self.limits.record {
+        // A large change may fill a part alone.
+        if !self.changes.is_empty() && self.bytes + len > self.limits.part {
             self.write_part(PartPosition::NotLast)?;
         }
         self.bytes += len;
         self.changes.push(change);
-        if self.bytes < self.limits.record { Ok(()) } else { self.write_part(PartPosition::NotLast) }
+        if self.bytes < self.limits.part { Ok(()) } else { self.write_part(PartPosition::NotLast) }
     }
 
+    /// Writes the collected changes as a part. Starts another log pack first if the current one is full.
     fn write_part(&mut self, position: PartPosition) -> Result<()> {
-        if self.state.end >= self.limits.log {
+        if self.state.end >= self.limits.log_pack {
             self.sync()?;
             create_log_pack(self.packs, &mut self.state)?;
-            self.logs.push(self.state.pack);
+            self.log_packs.push(self.state.pack);
         }
         let (is_first, is_last) = (self.part_number == 0, position == PartPosition::Last);
         let record = CheckpointRecord {
@@ -149,7 +157,7 @@ impl CheckpointWriter<'_> {
             is_first,
             is_last,
             origin: self.origin,
-            // Without a number, earlier versions can read a checkpoint of one part.
+            // Earlier versions of this program can read a checkpoint of one part if the part has no number.
             part_number: (!is_first || !is_last).then_some(self.part_number),
             changes: std::mem::take(&mut self.changes),
         };
@@ -171,7 +179,8 @@ impl CheckpointWriter<'_> {
     }
 }
 
-fn add_state(index: &Index, txn: &RwTxn<'_>, writer: &mut CheckpointWriter<'_>) -> Result<()> {
+/// Adds all snapshots, references, episodes and pins, as the changes that would create them.
+fn add_all_records(index: &Index, txn: &RwTxn<'_>, writer: &mut CheckpointWriter<'_>) -> Result<()> {
     let undecodable = |what: &str, source| StoreError::Undecodable { what: what.to_owned(), source };
     let parse_id = |bytes: &[u8]| <[u8; 16]>::try_from(bytes).map_err(|_| DecodeError("not an id"));
     let mut added = Ok(());
@@ -228,8 +237,8 @@ mod tests {
             Self { packs: Packs::new(home.path().join("packs")), index, _home: home }
         }
 
-        /// Stores episodes with actions of `bytes` bytes, and returns the changes in the order of a
-        /// checkpoint.
+        /// Stores `count` episodes (steps of a search), each with a description of `bytes` bytes. Returns the changes
+        /// in the order of a checkpoint.
         fn put_episodes(&self, count: usize, bytes: usize) -> Vec<Change> {
             let mut txn = self.index.write().unwrap();
             let mut changes: Vec<Change> = (0..count)
@@ -270,40 +279,40 @@ mod tests {
     }
 
     #[test]
-    fn large_records_are_split_over_parts_and_logs_by_their_bytes() {
+    fn large_checkpoints_are_split_into_parts_and_log_packs_by_size() {
         let fixture = Fixture::new();
         let changes = fixture.put_episodes(100, 10_000);
-        let state = fixture.write(Limits { record: 32 << 10, log: 128 << 10 }, 7);
+        let state = fixture.write(Limits { part: 32 << 10, log_pack: 128 << 10 }, 7);
         let parts = parts_of(&fixture.packs, &state);
         assert!(parts.len() > 20, "{}", parts.len());
         let bytes = |part: &Vec<Change>| part.iter().map(Change::encoded_len).sum::<usize>();
         assert!(parts.iter().all(|part| bytes(part) < 43 << 10));
         assert_eq!(parts.concat(), changes);
-        let logs = fixture.packs.list().unwrap();
-        assert!(logs.len() > 5, "{logs:?}");
-        for log in &logs {
-            let len = std::fs::metadata(fixture.packs.path(*log)).unwrap().len();
+        let packs = fixture.packs.list().unwrap();
+        assert!(packs.len() > 5, "{packs:?}");
+        for pack in &packs {
+            let len = std::fs::metadata(fixture.packs.path(*pack)).unwrap().len();
             assert!(len < 172 << 10, "{len}");
         }
         let txn = fixture.index.read().unwrap();
-        assert_eq!(fixture.index.packs.len(&txn).unwrap(), logs.len() as u64);
-        assert_eq!((state.pack, state.next_pack), (logs[logs.len() - 1], logs[logs.len() - 1] + 1));
+        assert_eq!(fixture.index.packs.len(&txn).unwrap(), packs.len() as u64);
+        assert_eq!((state.pack, state.next_pack), (packs[packs.len() - 1], packs[packs.len() - 1] + 1));
     }
 
     #[test]
     fn parts_of_an_unfinished_checkpoint_never_complete_another() {
         let fixture = Fixture::new();
         fixture.put_episodes(20, 10_000);
-        // The index does not know of the first one.
-        let limits = Limits { record: 16 << 10, log: 32 << 10 };
+        let limits = Limits { part: 16 << 10, log_pack: 32 << 10 };
         fixture.write(limits, 7);
         let before = fixture.packs.list().unwrap().len();
-        let state = fixture.write(Limits { log: 1 << 20, ..limits }, 7);
+        // The second checkpoint starts at the same pack number, as if the process had been killed during the first one.
+        let state = fixture.write(Limits { log_pack: 1 << 20, ..limits }, 7);
         assert!(before > 1);
         assert_eq!(fixture.packs.list().unwrap(), [state.pack]);
     }
 
-    /// Returns all records, each with its pack.
+    /// Returns all checkpoint records, each with the number of its pack.
     fn records(packs: &Packs) -> Vec<(u32, CheckpointRecord)> {
         let mut records = Vec::new();
         for pack in packs.list().unwrap() {
@@ -328,8 +337,8 @@ mod tests {
         file.write_all_at(&append.bytes, append.start).unwrap();
     }
 
-    /// Damages the record with this number in the log.
-    fn flip(packs: &Packs, number: usize) {
+    /// Overwrites the end of the record with this number, counted from 0 over all packs.
+    fn damage_record(packs: &Packs, number: usize) {
         let mut locations = Vec::new();
         for pack in packs.list().unwrap() {
             packs
@@ -343,12 +352,11 @@ mod tests {
         file.write_all_at(&[0xff; 8], locations[number].end() - 8).unwrap();
     }
 
-    /// Reads parts as earlier versions wrote them, all in one log or each in its own log.
+    /// Reads parts as earlier versions wrote them, all in one log pack or each in its own.
     #[test]
     fn unnumbered_parts_are_read_and_a_missing_one_is_detected() {
-        for (limits, in_one_log) in
-            [(Limits { record: 16 << 10, log: 1 << 20 }, true), (Limits { record: 16 << 10, log: 17 }, false)]
-        {
+        for (log_pack, in_one_pack) in [(1 << 20, true), (17, false)] {
+            let limits = Limits { part: 16 << 10, log_pack };
             let fixture = Fixture::new();
             let changes = fixture.put_episodes(10, 10_000);
             let state = fixture.write(limits, 7);
@@ -362,8 +370,8 @@ mod tests {
                 rewrite(&fixture.packs, pack, &records);
             }
             assert_eq!(parts_of(&fixture.packs, &state).concat(), changes);
-            if in_one_log {
-                flip(&fixture.packs, 1);
+            if in_one_pack {
+                damage_record(&fixture.packs, 1);
                 assert!(is_incomplete(&fixture.packs, &state));
             } else {
                 fixture.packs.remove(2).unwrap();
@@ -372,6 +380,7 @@ mod tests {
         }
     }
 
+    /// Returns true if parts of the last checkpoint are missing, and older log packs cannot replace them.
     fn is_incomplete(packs: &Packs, state: &LogState) -> bool {
         let log =
             LogRecords::read_since_checkpoint(packs, LogPosition { pack: state.pack, offset: state.end })
@@ -384,25 +393,25 @@ mod tests {
     fn a_checkpoint_that_lacks_any_part_is_not_complete() {
         let fixture = Fixture::new();
         fixture.put_episodes(10, 10_000);
-        let limits = Limits { record: 16 << 10, log: 1 << 20 };
+        let limits = Limits { part: 16 << 10, log_pack: 1 << 20 };
         let parts = parts_of(&fixture.packs, &fixture.write(limits, 7)).len();
         assert!(parts > 3);
         for damaged in 0..parts {
             let state = fixture.write(limits, 7);
             assert!(!is_incomplete(&fixture.packs, &state));
-            flip(&fixture.packs, damaged);
+            damage_record(&fixture.packs, damaged);
             assert!(is_incomplete(&fixture.packs, &state), "part {damaged} of {parts}");
         }
     }
 
     #[test]
-    fn a_damaged_last_part_of_a_log_is_detected() {
+    fn a_damaged_last_part_of_a_log_pack_is_detected() {
         let fixture = Fixture::new();
         fixture.put_episodes(20, 10_000);
-        // Two parts in each log: after a damaged one the next log begins.
-        let state = fixture.write(Limits { record: 16 << 10, log: 15 << 10 }, 7);
+        // Each log pack holds two parts, so record 1 is the last one of its pack.
+        let state = fixture.write(Limits { part: 16 << 10, log_pack: 15 << 10 }, 7);
         assert!(!is_incomplete(&fixture.packs, &state));
-        flip(&fixture.packs, 1);
+        damage_record(&fixture.packs, 1);
         assert!(is_incomplete(&fixture.packs, &state));
     }
 
@@ -410,8 +419,8 @@ mod tests {
     fn leftover_parts_never_complete_another_checkpoint() {
         let fixture = Fixture::new();
         fixture.put_episodes(10, 10_000);
-        // One log per part, so that the first part of one checkpoint can replace another's.
-        let limits = Limits { record: 16 << 10, log: 17 };
+        // One log pack per part, so that the file of the first part can be replaced by that of another checkpoint.
+        let limits = Limits { part: 16 << 10, log_pack: 17 };
         fixture.write(limits, 7);
         let first = std::fs::read(fixture.packs.path(1)).unwrap();
         let state = fixture.write(limits, 8);
@@ -421,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_without_records_has_a_checkpoint_too() {
+    fn a_checkpoint_of_an_empty_store_has_one_part_without_changes() {
         let fixture = Fixture::new();
         let state = fixture.write(LIMITS, 1);
         assert_eq!(parts_of(&fixture.packs, &state), [[]]);

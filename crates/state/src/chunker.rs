@@ -1,11 +1,12 @@
-//! Cuts file content into data chunks and holes.
+//! Cuts file content into chunks, which are stored by their hash, and holes.
 //!
-//! The cut points are a function of the content alone, and part of the format: the same bytes always give the
-//! same extents, whether or not the file was sparse on disk.
+//! The cut points are a function of the content alone, and part of the format of the store: the same bytes always give
+//! the same chunks and holes, whether or not the file was sparse on disk.
 //!
 //! - Content of at most [`WHOLE_MAX`] bytes is one chunk.
 //! - Otherwise every maximal run of aligned all-zero blocks of [`BLOCK`] bytes is a hole (a shorter last
-//!   block counts too), and the data between holes, a segment, is cut by FastCDC (v2020) with the sizes below.
+//!   block counts too). The data between two holes is a *segment*. FastCDC (v2020) cuts each segment into chunks of the
+//!   sizes below.
 
 use fastcdc::v2020::{FastCDC, Normalization};
 
@@ -23,14 +24,16 @@ pub(crate) const BLOCK: usize = 4096;
 /// One piece of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Piece {
+    /// Content of a chunk.
     Data(Vec<u8>),
+    /// Length of a hole in bytes.
     Hole(u64),
 }
 
 /// State of a segment when it is cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SegmentState {
-    /// More data may follow.
+    /// More data of the segment may follow.
     Growing,
     Ended,
 }
@@ -38,19 +41,20 @@ enum SegmentState {
 /// Cutter of content that arrives in parts of any size.
 #[derive(Default)]
 pub(crate) struct Chunker {
-    /// Content so far, while it fits in one chunk.
+    /// Content so far; `None` once it is larger than [`WHOLE_MAX`], and in a resumed chunker.
     start: Option<Vec<u8>>,
-    /// Set once the content is too large for one chunk.
+    /// True once the content is larger than [`WHOLE_MAX`], and in a resumed chunker.
     is_cut: bool,
     /// Bytes of an incomplete block.
     block: Vec<u8>,
-    /// Remaining bytes of a block known to hold data.
+    /// Number of bytes up to the end of the block in which the chunker was resumed. They are data, even if they are
+    /// zeros.
     rest_of_block: usize,
     /// Data of the current segment since the last cut.
     segment: Vec<u8>,
     /// Length in bytes of the current hole so far.
     hole: u64,
-    /// Finished pieces, for the caller to take. Besides those of its own data, a push adds at most a few.
+    /// Finished pieces. The caller takes them out, so that they do not pile up in memory.
     pub(crate) pieces: Vec<Piece>,
 }
 
@@ -59,8 +63,8 @@ impl Chunker {
         Self { start: Some(Vec::new()), ..Self::default() }
     }
 
-    /// Resumes at `offset` of content whose earlier chunks are kept. If the offset is inside a block, that
-    /// block holds data: otherwise no chunk could end in it.
+    /// Continues content at `offset`, at which the last kept chunk or hole ends. If the offset is inside a block, the
+    /// block is data: a block of zeros is part of a hole, and a chunk cannot end in it.
     pub(crate) fn resume(offset: u64) -> Self {
         let offset_in_block = (offset % BLOCK as u64) as usize;
         let rest_of_block = if offset_in_block == 0 { 0 } else { BLOCK - offset_in_block };
@@ -115,6 +119,7 @@ impl Chunker {
         self.end_hole();
     }
 
+    /// Adds content that is larger than one chunk, block by block.
     fn push_blocks(&mut self, mut data: &[u8]) {
         if self.rest_of_block > 0 {
             let rest = self.rest_of_block.min(data.len());
@@ -139,6 +144,7 @@ impl Chunker {
         self.block.extend_from_slice(blocks.remainder());
     }
 
+    /// Adds a complete block, or the shorter last one, to the current hole or segment.
     fn take_block(&mut self, block: &[u8]) {
         if is_zero(block) {
             self.end_segment();
@@ -147,7 +153,7 @@ impl Chunker {
         }
         self.end_hole();
         self.segment.extend_from_slice(block);
-        // Cutting several chunks at once keeps the cost of moving the rest small.
+        // The bytes after the last cut are moved to the front. Cutting several chunks at once makes that rare.
         if self.segment.len() >= 4 * CHUNK_MAX {
             self.cut(SegmentState::Growing);
         }
@@ -165,7 +171,8 @@ impl Chunker {
         }
     }
 
-    /// Cuts the segment. A cut is final once a maximal chunk is available, or the segment has ended.
+    /// Cuts the segment into chunks, as far as later data cannot change the cuts: while [`CHUNK_MAX`] bytes are left,
+    /// or to the end of a segment that has ended.
     fn cut(&mut self, state: SegmentState) {
         let segment = std::mem::take(&mut self.segment);
         let cdc = FastCDC::with_level(&segment, CHUNK_MIN, CHUNK_AVERAGE, CHUNK_MAX, Normalization::Level1);
@@ -269,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_at_every_edge_add_up() {
+    fn lengths_of_pieces_add_up_for_contents_at_the_size_limits() {
         for size in [0, 1, CHUNK_MIN - 1, CHUNK_MIN, WHOLE_MAX - 1, WHOLE_MAX, WHOLE_MAX + 1, CHUNK_MAX + 1] {
             let content = noise(size);
             let pieces = cut_in_parts(&content, 9999);
@@ -282,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insertion_moves_few_cuts() {
+    fn an_insertion_changes_few_chunks() {
         let content = noise(4 << 20);
         let mut edited = content.clone();
         edited.splice(1_000_000..1_000_000, *b"inserted");

@@ -1,7 +1,7 @@
-//! Primitives of all stored formats: bounded reading, varints in their shortest form.
+//! Primitives of all stored formats: little-endian integers, varints (LEB128), and byte strings with their length.
 //!
 //! Decoding is strict: a value has exactly one encoding, so two different byte strings never decode to the
-//! same object, and equal objects have equal hashes.
+//! same object, and equal objects have equal hashes. For example, a varint must be in its shortest form.
 
 /// Error of decoding stored bytes, caused by corruption or an unknown format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,7 +10,7 @@ pub struct DecodeError(pub &'static str);
 
 pub(crate) type Decoded<T> = Result<T, DecodeError>;
 
-/// Reads from the front of a byte slice.
+/// Reader of a byte slice, from the front. Reading fails if too few bytes are left.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -80,14 +80,14 @@ impl<'a> Reader<'a> {
         Err(DecodeError("number out of range"))
     }
 
-    /// Reads a signed number: a varint in which the lowest bit is the sign.
+    /// Reads a signed number in zigzag encoding: a varint whose lowest bit is the sign.
     pub(crate) fn zigzag(&mut self) -> Decoded<i64> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Reads the number of items that follow, each of at least `min_item_len` bytes. Bounded by the remaining
-    /// data, so that hostile counts cannot cause huge allocations.
+    /// Reads the number of items that follow, each of at least `min_item_len` bytes. Fails if the remaining data is too
+    /// short for them, so that a hostile count cannot cause a huge allocation.
     pub(crate) fn item_count(&mut self, min_item_len: usize) -> Decoded<usize> {
         let count = self.varint()?;
         if count > (self.remaining() / min_item_len.max(1)) as u64 {
@@ -96,12 +96,13 @@ impl<'a> Reader<'a> {
         Ok(count as usize)
     }
 
-    /// Reads bytes that follow their length, a varint.
+    /// Reads a byte string: its length as a varint, then its bytes.
     pub(crate) fn blob(&mut self) -> Decoded<&'a [u8]> {
         let len = self.item_count(1)?;
         self.take(len)
     }
 
+    /// Reads a byte string that must be UTF-8.
     pub(crate) fn text(&mut self) -> Decoded<String> {
         String::from_utf8(self.blob()?.to_vec()).map_err(|_| DecodeError("text is not UTF-8"))
     }
@@ -116,7 +117,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends to a byte vector in the forms that [`Reader`] reads.
+/// Methods of a byte vector that append values in the encodings that [`Reader`] reads.
 pub(crate) trait Write {
     fn varint(&mut self, value: u64);
     fn zigzag(&mut self, value: i64);

@@ -1,17 +1,21 @@
-//! Commits: new objects and changes become part of the store, all or nothing.
+//! Commits: new objects (chunks of file content, and nodes of trees) and changes of records (snapshots, references and
+//! others) become part of the store, all or nothing.
 //!
-//! One thread at a time leads: it takes all queued requests, takes the index's write lock (which also
-//! excludes other processes), appends everything to the log in one write and updates the index in one
-//! transaction. Requests for a synced commit then wait until the log is synced up to their end; one
-//! `fdatasync` serves all of them. The order makes it safe:
+//! One thread at a time is the leader. It takes all queued requests (a group) and the write lock of the index (an LMDB
+//! database), which also excludes other processes. It appends the whole group to the log, the append-only files with
+//! all commit records, in one write, and updates the index in one transaction. Requests for a synced commit then wait
+//! until the log is synced up to their end; one `fdatasync` serves all of them. This order makes commits atomic and
+//! durable:
 //!
-//! 1. bulk packs are synced (if this or an earlier commit needs them and this one is synced);
-//! 2. objects and the commit record are written after the end of the log that the index records;
-//! 3. the index moves that end and adds the objects, in one transaction;
-//! 4. the log is synced, and only then is the commit acknowledged.
+//! 1. If a request of the group is for a synced commit, all unsynced bulk packs are synced: the files into which
+//!    large commits have written their objects.
+//! 2. Objects and commit records are written at the end of the log, whose offset is in the index.
+//! 3. One transaction of the index moves this end, and adds the objects. Those of a small commit become a single
+//!    *unsettled row*, and are moved to their tables later, together with many others.
+//! 4. The log is synced. Only then is a synced commit acknowledged.
 //!
-//! If the process is killed before 3, the next commit overwrites the bytes. A machine crash before 4 may lose
-//! the commit, but the log then holds either all of it or nothing.
+//! If the process is killed before step 3, the next commit overwrites the bytes. A machine crash before step 4 may
+//! lose the commit, but the log then holds either all of it or nothing.
 
 mod alive;
 mod check;
@@ -38,13 +42,14 @@ use crate::unsettled_cache::Row;
 use check::PendingReferences;
 
 impl Inner {
-    /// Commits objects and changes. They are acknowledged when this returns `Ok`.
+    /// Commits objects and changes. Returns `Ok` once they are committed, and on disk if `durability` requires that.
     pub(crate) fn commit(
         &self,
         objects: NewObjects,
         changes: Vec<Change>,
         durability: Durability,
     ) -> Result<()> {
+        // After a failed sync or a panic, it is unknown which data is on disk, so nothing more is written.
         if self.log.has_failed() {
             return Err(StoreError::Poisoned);
         }
@@ -56,6 +61,7 @@ impl Inner {
         self.enqueue(objects, changes, durability)
     }
 
+    /// Syncs the bulk packs of a request, and their directory.
     fn sync_bulk(&self, objects: &NewObjects) -> Result<()> {
         for pack in &objects.bulk {
             let synced = failpoint::hit("bulk-sync").and_then(|()| pack.file.sync_data());
@@ -64,7 +70,7 @@ impl Inner {
         if objects.bulk.is_empty() { Ok(()) } else { self.packs.sync_directory() }
     }
 
-    /// Queues the request and waits until another thread has committed it, or leads.
+    /// Queues the request and waits until the leader has committed it. Becomes the leader if there is none.
     fn enqueue(&self, objects: NewObjects, changes: Vec<Change>, durability: Durability) -> Result<()> {
         let waiter = Arc::new(CommitWaiter::default());
         let request = CommitRequest { objects, changes, durability, waiter: Arc::clone(&waiter) };
@@ -78,7 +84,7 @@ impl Inner {
         waiter.wait().unwrap_or(Err(StoreError::Poisoned))
     }
 
-    /// Commits a group, passes the lead on, and syncs once for all synced requests.
+    /// Commits a group, passes the lead to another thread, and syncs the log once for all synced requests.
     fn lead(&self, mut group: Vec<CommitRequest>) {
         let results = match catch_unwind(AssertUnwindSafe(|| self.commit_all(&mut group))) {
             Ok(results) => results,
@@ -89,19 +95,20 @@ impl Inner {
             }
         };
         self.commit_queue.pass_lead();
-        let mut target = None;
+        // End of the last synced commit in the log.
+        let mut sync_target = None;
         let mut waiting = Vec::new();
         for (request, result) in group.into_iter().zip(results) {
             match result {
                 Ok(end) if request.durability == Durability::Synced => {
-                    target = target.max(Some(end));
+                    sync_target = sync_target.max(Some(end));
                     waiting.push(request.waiter);
                 }
                 other => request.waiter.finish(other.map(drop)),
             }
         }
-        let Some(target) = target else { return };
-        let mut synced = match catch_unwind(AssertUnwindSafe(|| self.sync_log(target))) {
+        let Some(sync_target) = sync_target else { return };
+        let mut synced = match catch_unwind(AssertUnwindSafe(|| self.sync_log(sync_target))) {
             Ok(synced) => synced,
             Err(panic) => {
                 self.fail_all(waiting.iter());
@@ -109,7 +116,7 @@ impl Inner {
             }
         };
         for waiter in waiting {
-            // The first request gets the error itself, the others only that the store is poisoned.
+            // Errors cannot be cloned: the first request gets the error, the others get `Poisoned`.
             let result = std::mem::replace(&mut synced, Ok(()));
             if result.is_err() {
                 synced = Err(StoreError::Poisoned);
@@ -118,8 +125,8 @@ impl Inner {
         }
     }
 
-    /// Fails all waiting requests after a panic. Its effects are unknown, so this process does not write any
-    /// more.
+    /// Fails all waiting requests after a panic. The effects of the panic are unknown, so all later writes of this
+    /// process fail too.
     fn fail_all<'s>(&self, waiters: impl Iterator<Item = &'s Arc<CommitWaiter>>) {
         self.log.poison();
         for waiter in waiters {
@@ -127,6 +134,7 @@ impl Inner {
         }
     }
 
+    /// Commits a group in one transaction. If that fails, commits each request on its own.
     fn commit_all(&self, group: &mut [CommitRequest]) -> Vec<Result<LogPosition>> {
         if self.log.has_failed() {
             return group.iter().map(|_| Err(StoreError::Poisoned)).collect();
@@ -134,7 +142,7 @@ impl Inner {
         match self.commit_group(group) {
             Ok(results) => results,
             Err(error) if group.len() == 1 => vec![Err(error)],
-            // Retry each request alone, so that one request does not fail another.
+            // One request may be the cause of the error, and the others succeed.
             Err(_) => group
                 .iter_mut()
                 .map(|request| {
@@ -145,16 +153,19 @@ impl Inner {
         }
     }
 
-    /// Commits a group in one write to the log and one transaction. Returns the result of each request.
+    /// Commits a group in one write to the log and one transaction. Returns for each request the end of its commit in
+    /// the log, or the reason why it was rejected. If the whole group fails, nothing of it is committed.
     fn commit_group(&self, group: &mut [CommitRequest]) -> Result<Vec<Result<LogPosition>>> {
         let mut txn = self.index.write()?;
         self.settle_before(&mut txn, group)?;
         let mut state = self.log_for_writing(&mut txn)?;
-        let synced = group.iter().any(|request| request.durability == Durability::Synced);
-        if synced {
+        let is_synced = group.iter().any(|request| request.durability == Durability::Synced);
+        let durability = if is_synced { Durability::Synced } else { Durability::Buffered };
+        if is_synced {
             self.sync_unsynced_packs(&mut txn, group)?;
         }
-        let (is_only_request, pack, last) = (group.len() == 1, state.pack, state.last_commit_id);
+        let (is_only_request, pack, commit_before) = (group.len() == 1, state.pack, state.last_commit_id);
+        // Requests of the group may set references that later requests of the group expect or remove.
         let pending_references = match is_only_request {
             true => PendingReferences::Unchanged,
             false => PendingReferences::of(group.iter().flat_map(|request| &request.changes)),
@@ -163,7 +174,7 @@ impl Inner {
         let mut results = Vec::with_capacity(group.len());
         let mut log_offsets = Vec::with_capacity(group.len());
         for request in &mut *group {
-            if let Err(error) = self.check(&txn, &request.changes, &last, pending_references) {
+            if let Err(error) = self.check(&txn, &request.changes, &commit_before, pending_references) {
                 results.push(Err(error));
                 log_offsets.push(None);
                 continue;
@@ -174,26 +185,26 @@ impl Inner {
             log_offsets.push(Some((log_offset, state.sequence)));
         }
         if !append.bytes.is_empty() {
-            // The disk writes the log while the index is updated.
-            let written = self.write_log(&mut append, &mut state, synced).and_then(|()| {
-                let after = state.last_commit_id;
-                self.update_index(txn, state, &append, group, &log_offsets).map(|()| after)
+            // `write_log` only starts the write-back to disk, which goes on while the index is updated.
+            let written = self.write_log(&mut append, &mut state, durability).and_then(|()| {
+                let last_commit = state.last_commit_id;
+                self.update_index(txn, state, &append, group, &log_offsets).map(|()| last_commit)
             });
             if written.is_err() {
                 // The original error is more useful than a second one.
                 drop(self.discard_log_tail(pack, append.start));
             }
-            let after = written?;
+            let last_commit = written?;
             let changes = group.iter().zip(&log_offsets).filter(|(_, log_offset)| log_offset.is_some());
             let changes = changes.flat_map(|(request, _)| &request.changes);
-            self.reference_targets.advance(&last, &after, changes);
+            self.reference_targets.advance(&commit_before, &last_commit, changes);
             failpoint::hit("after-index").context("commit to", &self.path)?;
         }
         Ok(results)
     }
 
-    /// Adds the whole group to the index in one transaction. `log_offsets` has the offset in the log of the
-    /// objects of each request, and the number of its commit; `None` for a rejected request.
+    /// Adds the objects and snapshots of the whole group to the index, and commits the transaction. `log_offsets` has
+    /// for each request the offset of its objects in the log and the number of its commit; `None` if it was rejected.
     fn update_index(
         &self,
         mut txn: RwTxn<'_>,
@@ -206,6 +217,7 @@ impl Inner {
             if let Some((log_offset, sequence)) = *log_offset {
                 state.unsettled_count +=
                     self.insert_objects(&mut txn, state.pack, log_offset, sequence, request)?;
+                // Garbage collection may be about to delete objects that the request refers to.
                 self.keep_alive(&mut txn, append, log_offset, request)?;
             }
         }
@@ -214,8 +226,8 @@ impl Inner {
         self.index.commit(txn)
     }
 
-    /// Moves unsettled rows (the objects and snapshots of a small commit in one row) into the tables if there are
-    /// many, or if a snapshot is removed, which must be in the tables.
+    /// Moves the content of unsettled rows into the tables if there are many rows. Does so too if the group removes a
+    /// snapshot, because only snapshots in the tables can be removed.
     fn settle_before(&self, txn: &mut RwTxn<'_>, group: &[CommitRequest]) -> Result<()> {
         let removes = |change: &Change| matches!(change, Change::RemoveSnapshot(_));
         if group.iter().any(|request| request.changes.iter().any(removes)) {
@@ -224,8 +236,8 @@ impl Inner {
         self.index.settle_if_many(txn)
     }
 
-    /// Syncs the packs of earlier buffered commits, and of those in the same group, before a synced commit is
-    /// written.
+    /// Syncs the bulk packs of earlier commits and of the group that were committed without a sync
+    /// ([`Durability::Buffered`]). A synced commit must not reach the disk before them.
     pub(crate) fn sync_unsynced_packs(&self, txn: &mut RwTxn<'_>, group: &[CommitRequest]) -> Result<()> {
         let index = &self.index;
         for request in group.iter().filter(|request| request.durability == Durability::Buffered) {
@@ -250,8 +262,8 @@ impl Inner {
         Ok(index.unsynced.clear(txn)?)
     }
 
-    /// Appends the commit record to the pending log bytes, and applies its changes except new snapshots to the index.
-    /// Returns the end of the record in the log.
+    /// Appends the commit record of a request to `append`, the bytes for the log. Applies its changes to the index,
+    /// except new snapshots. Returns the end of the record in the log.
     fn append_commit(
         &self,
         txn: &mut RwTxn<'_>,
@@ -271,15 +283,16 @@ impl Inner {
         let appended = append.append_record(Kind::Commit, &record.encode());
         request.changes = record.changes;
         state.last_commit_id = appended?;
-        // Snapshots are added together with the objects.
+        // `insert_objects` adds the snapshots.
         for change in request.changes.iter().filter(|change| !matches!(change, Change::PutSnapshot(_))) {
             self.index.apply(txn, change)?;
         }
         Ok(LogPosition { pack: state.pack, offset: append.end() })
     }
 
-    /// Adds a request's snapshots and objects to the index; objects in the log begin at `log_offset`. Returns the
-    /// number of snapshots and objects in a new unsettled row; 0 if they were added to the tables.
+    /// Adds a request's snapshots and objects to the index. `log` is the number of the log pack, and `log_offset` the
+    /// offset in it at which the objects begin. Returns the number of snapshots and objects in the new unsettled row; 0
+    /// if they were added to the tables.
     fn insert_objects(
         &self,
         txn: &mut RwTxn<'_>,
@@ -327,6 +340,7 @@ impl Inner {
     }
 }
 
+/// Returns the error for an object that is not in the store.
 pub(crate) fn missing(kind: Kind, id: [u8; 32]) -> StoreError {
     if kind == Kind::Chunk {
         StoreError::MissingChunk(ChunkId::from_bytes(id))

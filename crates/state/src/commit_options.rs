@@ -11,7 +11,7 @@ use crate::snapshot::Timestamp;
 /// Description of a snapshot that is to be committed.
 #[derive(Debug, Clone, Default)]
 pub struct NewSnapshot {
-    /// Parents. If empty, a virtual tree adds the snapshot it was restored from.
+    /// Parents. If empty, a virtual tree sets the snapshot that it was restored from or last committed as.
     pub parents: Vec<SnapshotId>,
     /// Author, free text.
     pub author: String,
@@ -19,20 +19,21 @@ pub struct NewSnapshot {
     pub message: String,
     /// Creation time, for imported snapshots; `None` for the current time.
     pub time: Option<Timestamp>,
-    /// Labels.
+    /// Labels: texts by name, for the caller.
     pub labels: BTreeMap<String, String>,
-    /// References to move to the new snapshot in the same commit.
+    /// References to set to the new snapshot in the same commit: names, and the state that each must have before.
     pub references: Vec<(String, Expect)>,
-    /// Data that must be on disk before the commit is acknowledged.
+    /// Guarantee when the commit is acknowledged.
     pub durability: Durability,
-    /// True if this process has still to record the snapshot elsewhere, and calls
-    /// [`Store::end_pending`](crate::Store::end_pending) then. If it ends before that,
+    /// True if this process must still record the snapshot elsewhere, such as in a database. Afterwards, the process
+    /// calls [`Store::end_pending`](crate::Store::end_pending). If the process ends before that,
     /// [`Store::abandoned_snapshots`](crate::Store::abandoned_snapshots) returns the snapshot.
     pub pending: bool,
-    /// Counter to which the commit adds the bytes by which it made the store larger.
+    /// Counter to which the commit adds the size in bytes of the objects that it has written.
     pub stored_bytes: Option<Arc<AtomicU64>>,
-    /// Root filesystem to commit with the snapshot. The first one raises the format of the store to 2, so that
-    /// programs that know only format 1 no longer open it.
+    /// Root filesystem of the sandbox, to be committed with the snapshot; `None` if the snapshot has only the files of
+    /// a directory. The first root filesystem in a store raises the format of the store to 2. Programs that support
+    /// only format 1 can no longer open the store.
     pub root: Option<NewRoot>,
 }
 
@@ -43,10 +44,10 @@ impl NewSnapshot {
     }
 }
 
-/// Required state of a reference for a change to it to succeed (compare-and-set).
+/// State that a reference must have before it is changed (compare-and-set). Otherwise the commit fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expect {
-    /// Any state. For a reference that only one process moves.
+    /// Any state. For a reference that only one process changes.
     #[default]
     Anything,
     /// The reference must not exist.
@@ -55,12 +56,13 @@ pub enum Expect {
     At(SnapshotId),
 }
 
-/// Data that must be on disk before a commit is acknowledged.
+/// Guarantee of a commit when it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Durability {
     /// Everything up to and including this commit survives a crash of the machine.
     #[default]
     Synced,
-    /// The commit survives a killed process; a crash of the machine may undo it and later commits.
+    /// The commit survives if the process is killed. A crash of the machine may undo it, and with it all later buffered
+    /// commits.
     Buffered,
 }

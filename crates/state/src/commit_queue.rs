@@ -1,4 +1,4 @@
-//! Commit queue: threads wait here until their request is committed, or until they lead a group commit.
+//! Commit queue for group commits: one thread, the leader, commits the requests of all waiting threads together.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -8,8 +8,7 @@ use crate::log_record::Change;
 use crate::mutex::lock;
 use crate::new_objects::NewObjects;
 
-/// Commit queue of this process. At most one thread at a time is the leader, which commits all queued
-/// requests.
+/// Commit queue of one store in this process. At most one thread at a time is the leader.
 #[derive(Default)]
 pub(crate) struct CommitQueue {
     queue: Mutex<Queue>,
@@ -49,7 +48,9 @@ struct WaiterState {
 enum WaiterStatus {
     #[default]
     Waiting,
+    /// The thread must become the leader.
     Lead,
+    /// Result of the commit.
     Done(Result<()>),
 }
 
@@ -67,7 +68,7 @@ impl CommitWaiter {
         }
     }
 
-    /// Waits for the result; `None` if this thread must lead.
+    /// Waits for the result; `None` if this thread must become the leader.
     pub(crate) fn wait(&self) -> Option<Result<()>> {
         let mut state = lock(&self.state);
         loop {
@@ -84,7 +85,7 @@ impl CommitWaiter {
 }
 
 impl CommitQueue {
-    /// Adds a request. Returns true if the calling thread must lead.
+    /// Adds a request. Returns true if there is no leader, so that the calling thread must become it.
     pub(crate) fn push(&self, request: CommitRequest) -> bool {
         let mut queue = lock(&self.queue);
         queue.waiting.push(request);
@@ -96,7 +97,7 @@ impl CommitQueue {
         std::mem::take(&mut lock(&self.queue).waiting)
     }
 
-    /// Passes the lead to the first request in the queue, if there is one.
+    /// Makes the thread of the first request in the queue the next leader, if there is a request.
     pub(crate) fn pass_lead(&self) {
         let mut queue = lock(&self.queue);
         match queue.waiting.first() {

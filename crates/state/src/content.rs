@@ -1,5 +1,5 @@
-//! Writes file content to a batch: cuts it into chunks (`chunker.rs`), hashes and compresses several of them in
-//! parallel, and returns the extents.
+//! Writes file content to a batch (the new objects of a commit): cuts it into chunks (`chunker.rs`), hashes and
+//! compresses several of them in parallel, and returns the extents of the file (its chunks and holes, in order).
 
 use rayon::prelude::*;
 
@@ -8,10 +8,10 @@ use crate::chunker::{Chunker, Piece, WHOLE_MAX};
 use crate::error::Result;
 use crate::node::Extent;
 
-/// Number of pieces that are hashed and compressed in parallel: enough for every core, few enough for memory.
+/// Number of pieces (chunks or holes) that are collected, to be hashed and compressed in parallel.
 const PARALLEL_PIECES: usize = 32;
 
-/// Streams content into a batch.
+/// Writer that streams the content of a file into a batch.
 pub(crate) struct ContentWriter<'b> {
     batch: &'b Batch,
     chunker: Chunker,
@@ -23,7 +23,7 @@ impl<'b> ContentWriter<'b> {
         Self { batch, chunker: Chunker::new(), extents: Vec::new() }
     }
 
-    /// Continues after stored content, see [`stable_part`].
+    /// Creates a writer that continues after the `stored` extents, which [`stable_part`] has returned.
     fn resume(batch: &'b Batch, stored: &[Extent]) -> Self {
         let offset: u64 = stored.iter().map(Extent::len).sum();
         let chunker = if offset == 0 { Chunker::new() } else { Chunker::resume(offset) };
@@ -40,11 +40,12 @@ impl<'b> ContentWriter<'b> {
         if self.chunker.pieces.len() >= PARALLEL_PIECES { self.store_pieces() } else { Ok(()) }
     }
 
-    /// Returns the number of extents so far, without those of the last few pieces.
+    /// Returns the number of extents so far. Those of the last few pieces are not counted yet.
     pub(crate) fn extent_count(&self) -> usize {
         self.extents.len()
     }
 
+    /// Ends the content. Returns all extents.
     pub(crate) fn finish(mut self) -> Result<Vec<Extent>> {
         self.chunker.finish();
         self.store_pieces()?;
@@ -85,8 +86,8 @@ fn push_extent(extents: &mut Vec<Extent>, extent: Extent) {
 
 /// Returns the extents that do not change when content is appended, and their total length in bytes.
 ///
-/// A cut of the chunker depends only on the bytes before it. The last chunk was cut by the end of the
-/// content, and a hole at the end may have ended in the middle of a block: both are cut again.
+/// The chunker decides about a cut from the bytes before the cut, so most extents stay the same. The last chunk ended
+/// with the content, and a hole at the end may have ended in the middle of a block: both must be cut again.
 pub(crate) fn stable_part(extents: &[Extent]) -> (Vec<Extent>, u64) {
     let size: u64 = extents.iter().map(Extent::len).sum();
     if size <= WHOLE_MAX as u64 {

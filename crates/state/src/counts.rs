@@ -1,17 +1,18 @@
-//! Number of records in a store's index.
+//! Number of records in the index of a store (an LMDB database that can be rebuilt from the other files).
 
 use serde::Serialize;
 
 /// Number of records in the index of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct IndexCounts {
-    /// Chunks and nodes, without condemned ones, which garbage collections are about to delete.
+    /// Chunks (pieces of file content) and nodes (files, directories and symlinks), without those that garbage
+    /// collection is about to delete.
     pub objects: u64,
     /// Snapshots.
     pub snapshots: u64,
-    /// References.
+    /// References: names of snapshots.
     pub references: u64,
-    /// Episodes.
+    /// Episodes: steps of searches.
     pub episodes: u64,
 }
 
@@ -29,6 +30,8 @@ mod tests {
             tree.write("file", content).unwrap();
             tree.commit(NewSnapshot::default()).unwrap();
         }
+        // The objects of these small commits are still in unsettled rows (`unsettled_rows.rs`). The rebuild below puts
+        // them into their tables.
         let before = store.index_counts().unwrap();
         assert_eq!((before.snapshots, before.references, before.episodes), (3, 0, 0));
         drop((tree, store));

@@ -1,4 +1,4 @@
-//! Damage of a store, as verification and rebuilds report it.
+//! Damage of a store, as it is reported by verification and by rebuilds of the index.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::id::SnapshotId;
 pub struct Damage {
     /// Snapshot that is affected; `None` if the damage is not in a snapshot.
     pub snapshot: Option<SnapshotId>,
-    /// Path in the snapshot.
+    /// Path in the snapshot; `None` if the damage is not at a path.
     pub path: Option<Vec<u8>>,
     /// Description of the damage.
     pub problem: String,

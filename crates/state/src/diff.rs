@@ -1,10 +1,11 @@
 //! Differences between two trees.
 //!
-//! Nodes are named by their content, so two directories or pages with the same id are equal and are not read.
-//! Other directories are merged by name, comparing encoded node references; only entries that differ are decoded.
-//! The cost is that of the directories on the paths to the changes.
+//! A node of a tree is named by the hash of its content, so two directories with the same id are equal and are not
+//! read. The same holds for pages, the nodes into which a long list of entries is split. Other directories are merged
+//! by name, and the encoded references to the nodes of their entries are compared. Only entries that differ are
+//! decoded, so the cost depends on the directories on the paths to the changes.
 //!
-//! Times are not a difference: they are not part of a tree's identity.
+//! Modification times are not compared: they are in nodes of their own, and not part of a tree's identity.
 
 mod cursor;
 mod renames;
@@ -27,7 +28,7 @@ pub use three_way::{SideDiff, Subtree, ThreeWayDiff, diff_both};
 pub struct Difference {
     /// Path of the entry, the new one for a rename. Empty for the root directory.
     pub path: Vec<u8>,
-    /// Kind of the change.
+    /// Kind of the difference.
     pub kind: DifferenceKind,
     /// Entry before the change; `None` for an addition.
     pub old: Option<Entry>,
@@ -35,7 +36,7 @@ pub struct Difference {
     pub new: Option<Entry>,
 }
 
-/// Kind of a change at a path.
+/// Kind of a difference at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DifferenceKind {
     /// The entry is new.
@@ -62,7 +63,7 @@ pub enum DifferenceKind {
 /// added entries, one to one: directories that are equal and not empty, and files with equal content that is
 /// not empty. Among several candidates the one with the same base name wins, then the order of paths.
 ///
-/// Memory is bounded by the walk limits of the store's handle that `to` was opened through.
+/// Memory is bounded by the [`WalkLimits`](crate::WalkLimits) of the handle of the store that `to` was opened through.
 pub fn diff(from: &Tree, to: &Tree) -> Result<Vec<Difference>> {
     let mut comparison = Comparison::new(from.store(), to.store());
     comparison.push(Vec::new(), root(from), root(to))?;
@@ -77,7 +78,7 @@ fn root(tree: &Tree) -> Directory {
     }
 }
 
-/// A directory by id, with the id of its times.
+/// Id of a directory node, and of the node with its modification times; `None` if they are not known.
 #[derive(Clone, Copy)]
 struct Directory {
     id: NodeId,
@@ -105,13 +106,14 @@ struct Comparison<'s> {
     old: &'s Store,
     /// Store handle of the new tree.
     new: &'s Store,
-    /// Queue of directories that differ, by path.
+    /// Directories that differ and are not compared yet: path, old directory and new directory.
     queue: Vec<(Vec<u8>, Directory, Directory)>,
     differences: Vec<Difference>,
     /// Removed entries, some of which may be renamed.
     removed: Vec<UnpairedEntry>,
     /// Added entries, some of which may be renamed.
     added: Vec<UnpairedEntry>,
+    /// Memory use, counted against the walk limits.
     usage: WalkUsage,
 }
 
@@ -128,6 +130,7 @@ impl<'s> Comparison<'s> {
         }
     }
 
+    /// Queues two directories unless they are equal.
     fn push(&mut self, path: Vec<u8>, old: Directory, new: Directory) -> Result<()> {
         if old.id != new.id {
             self.usage.add(path.len())?;
@@ -151,6 +154,7 @@ impl<'s> Comparison<'s> {
         Ok(differences)
     }
 
+    /// Compares the lists of entries of two directories. `a` is from the old directory, and `b` from the new one.
     fn compare_directories(&mut self, path: &[u8], old: Directory, new: Directory) -> Result<()> {
         let mut old_cursor = Cursor::open(self.old, old)?;
         let mut new_cursor = Cursor::open(self.new, new)?;
@@ -165,7 +169,8 @@ impl<'s> Comparison<'s> {
                     new_cursor.skip();
                 }
                 (Item::Page(a), Item::Page(b)) => {
-                    // The higher page is entered, so that both sides come to the same level, where ids may be equal.
+                    // The level of a page is its height above the entries. The higher page is entered, because pages of
+                    // the same level may be equal.
                     if a.level >= b.level {
                         old_cursor.enter(a)?;
                     }
@@ -191,7 +196,7 @@ impl<'s> Comparison<'s> {
         }
     }
 
-    /// Merges two lists of entries until one of them ends.
+    /// Merges a list of old entries and a list of new ones until one of them ends.
     fn compare_entries(&mut self, path: &[u8], a: &mut PagePosition, b: &mut PagePosition) -> Result<()> {
         loop {
             a.skip_same(b);
@@ -240,6 +245,7 @@ impl<'s> Comparison<'s> {
         self.add_difference(path, kind, old, new)
     }
 
+    /// Adds the difference of two directories whose own mode or extended attributes differ.
     fn add_changed_directory(&mut self, path: &[u8], old: Directory, new: Directory) -> Result<()> {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         let old = directory_entry(self.old, name, old)?;
@@ -259,7 +265,7 @@ fn directory_entry(store: &Store, name: &[u8], directory: Directory) -> Result<E
     Ok(Entry { name: name.to_vec(), node: Node::Directory(node), modified, link_label: None })
 }
 
-/// Moves the entry at `position` to `into`.
+/// Appends the entry at `position` to `into`, and moves the position to the next entry.
 fn take(
     store: &Store,
     parent: &[u8],

@@ -1,4 +1,4 @@
-//! Entries of a tree, with their nodes decoded.
+//! Entries of directories in a tree, with their nodes (files, directories and symlinks) decoded.
 
 use crate::id::NodeId;
 use crate::node::{FileNode, NodeKind, SymlinkNode, Xattrs};
@@ -20,11 +20,11 @@ pub enum Node {
 pub struct DirectoryNode {
     /// Id of the directory node.
     pub id: NodeId,
-    /// Id of the node with the times of the directory and its entries; `None` if they are not known.
+    /// Id of the node with the modification times of the directory and its entries; `None` if they are not known.
     pub times: Option<NodeId>,
     /// Permission bits.
     pub mode: u16,
-    /// User extended attributes.
+    /// Extended attributes of the namespace `user.`, by full name.
     pub xattrs: Xattrs,
     /// Number of entries.
     pub entries: u64,
@@ -67,8 +67,9 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// Decoded node.
     pub node: Node,
-    /// Modification time, if it is known.
+    /// Modification time; `None` if it is not known.
     pub modified: Option<Timestamp>,
-    /// Link label: equal for all hard links to one file in one snapshot.
+    /// Link label: a number that all hard links to one file in one snapshot have in common; `None` for a file with one
+    /// name.
     pub link_label: Option<u64>,
 }

@@ -1,4 +1,5 @@
-//! Episodes: the steps of a search. An episode is a single step; the chain of its parents is the trajectory.
+//! Episodes: the steps of a search, a program that tries actions from saved states and rates the results. An episode
+//! is a single step; the chain of its parents is the trajectory.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ use crate::snapshot::Timestamp;
 pub struct Episode {
     /// Unique id.
     pub id: EpisodeId,
-    /// Resulting state.
+    /// Snapshot of the resulting state.
     pub snapshot: SnapshotId,
     /// Previous step; `None` for the start of a search.
     pub parent: Option<EpisodeId>,
@@ -21,7 +22,7 @@ pub struct Episode {
     pub action: String,
     /// Reward of the step.
     pub reward: f64,
-    /// Number of visits, counted by the search; the store does not change it.
+    /// Number of times that the search has visited this step. The search counts them, not the store.
     pub visits: u64,
     /// [`InsightDiff`](crate::InsightDiff) (line counts, sizes and risk notes) against the parent's snapshot as
     /// JSON; `None` if the search did not request it.
@@ -61,24 +62,25 @@ impl Episode {
 pub struct EpisodeSummary {
     /// Unique id.
     pub id: EpisodeId,
-    /// Resulting state.
+    /// Snapshot of the resulting state.
     pub snapshot: SnapshotId,
     /// Previous step; `None` for the start of a search.
     pub parent: Option<EpisodeId>,
     /// Reward of the step.
     pub reward: f64,
-    /// Number of visits, counted by the search; the store does not change it.
+    /// Number of times that the search has visited this step.
     pub visits: u64,
 }
 
-/// Ids of an episode and of its parent.
+/// Ids of an episode and of its parent; `None` for the start of a search.
 pub type EpisodeLink = (EpisodeId, Option<EpisodeId>);
 
+/// Decodes a stored episode, which is JSON.
 pub(crate) fn decode(record: &[u8]) -> Decoded<Episode> {
     serde_json::from_slice(record).map_err(|_| DecodeError("not an episode"))
 }
 
-/// Decodes only the parent of a stored episode: other fields may be large.
+/// Decodes only the parent of a stored episode, because other fields may be large.
 pub(crate) fn parent_of(record: &[u8]) -> Decoded<Option<EpisodeId>> {
     #[derive(Deserialize)]
     struct Link {
@@ -88,8 +90,8 @@ pub(crate) fn parent_of(record: &[u8]) -> Decoded<Option<EpisodeId>> {
     Ok(link.parent)
 }
 
-/// Converts an episode of the index to the log change that adds it, for a checkpoint (a copy of all records in a
-/// new log, after which older logs can be deleted).
+/// Converts a row of the index to the change that adds this episode. For a checkpoint, a copy of all episodes and
+/// other records at the start of a new log pack.
 pub(crate) fn as_change(key: &[u8], record: Vec<u8>) -> Decoded<Change> {
     let id =
         EpisodeId::from_bytes(key.try_into().map_err(|_| DecodeError("episode id of the wrong length"))?);

@@ -1,4 +1,5 @@
-//! Episodes of a store: adding, querying and removing them.
+//! Episodes of a store: adding, querying and removing them. An episode is one step of a search, with the step before it
+//! as its parent; episodes without a parent are the starts of searches.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -13,7 +14,8 @@ use crate::log_record::Change;
 use crate::store::Store;
 
 impl Store {
-    /// Adds an episode, or replaces the one with the same id (for example to count visits).
+    /// Adds an episode, or replaces the one with the same id (for example to count visits). Fails if the snapshot or
+    /// the parent does not exist, or if the replaced episode has another parent.
     pub fn put_episode(&self, episode: &Episode, durability: Durability) -> Result<()> {
         if !episode.reward.is_finite() {
             return Err(StoreError::Refused(format!("reward {} is not a finite number", episode.reward)));
@@ -24,16 +26,13 @@ impl Store {
         if let Some(parent) = episode.parent {
             self.existing_episode(&parent)?;
         }
-        if self.episode(&episode.id)?.is_some_and(|old| old.parent != episode.parent) {
-            return Err(StoreError::Refused(format!("episode {} has another parent", episode.id)));
-        }
         let record = serde_json::to_vec(episode)
             .map_err(|error| StoreError::Refused(format!("the episode cannot be written: {error}")))?;
         let change = Change::PutEpisode { id: episode.id, parent: episode.parent, record };
         self.commit_changes(vec![change], durability)
     }
 
-    /// Returns the episode with this id.
+    /// Returns the episode with this id; `None` if there is none.
     pub fn episode(&self, id: &EpisodeId) -> Result<Option<Episode>> {
         let txn = self.inner.index.read()?;
         let record = self.inner.index.episodes.get(&txn, id.as_bytes())?;
@@ -52,7 +51,7 @@ impl Store {
         Ok(missing)
     }
 
-    /// Returns the children of an episode, or the roots of all searches; oldest first.
+    /// Returns the children of an episode, or the starts of all searches if `parent` is `None`; oldest first.
     pub fn episode_children(&self, parent: Option<&EpisodeId>) -> Result<Vec<Episode>> {
         let mut children = Vec::new();
         for id in self.episode_children_ids(parent)? {
@@ -61,9 +60,11 @@ impl Store {
         Ok(children)
     }
 
-    /// Returns the ids of the children of an episode, or of the roots of all searches; oldest first.
+    /// Returns the ids of the children of an episode, or of the starts of all searches if `parent` is `None`; oldest
+    /// first.
     pub fn episode_children_ids(&self, parent: Option<&EpisodeId>) -> Result<Vec<EpisodeId>> {
         self.cancel_flag().check()?;
+        // A key is the id of the parent, or sixteen zero bytes, and the id of the child.
         let prefix = parent.map_or([0; 16], |parent| *parent.as_bytes());
         let txn = self.inner.index.read()?;
         let mut ids = Vec::new();
@@ -75,7 +76,7 @@ impl Store {
     }
 
     /// Returns the ids and parents of the episode and all its descendants, parents before children and siblings oldest
-    /// first. Reads no record but the first.
+    /// first. Decodes only the record of the episode itself.
     pub fn episode_links(&self, root: &EpisodeId) -> Result<Vec<EpisodeLink>> {
         let mut links = vec![(*root, self.existing_episode(root)?.parent)];
         let mut index = 0;
@@ -100,8 +101,8 @@ impl Store {
         Ok(summaries)
     }
 
-    /// Returns existing episodes in the order of `ids`, until their records exceed `bytes` together; at least
-    /// one.
+    /// Returns the episodes with these ids in the same order, until their records exceed `bytes` together; at least
+    /// one. Skips ids that do not exist.
     pub fn episodes_within(&self, ids: &[EpisodeId], bytes: usize) -> Result<Vec<Episode>> {
         let (mut episodes, mut total) = (Vec::new(), 0);
         for id in ids {
@@ -126,7 +127,8 @@ impl Store {
         Ok(path)
     }
 
-    /// Adds an episode if it exists. Breaks if there already are some and they would exceed `bytes` together.
+    /// Appends an episode to `episodes` if it exists, and the size of its record to `total`. Returns `Break` if `total`
+    /// exceeds `bytes` and `episodes` is not empty.
     fn add_within(
         &self,
         id: &EpisodeId,
@@ -156,14 +158,17 @@ impl Store {
         Ok(parent.map(|parent| (*id, parent)))
     }
 
-    /// Returns ids of an episode and its descendants, level by level: at most `limit`, at most `depth` levels below the
-    /// episode. The second result is true if there are more.
+    /// Returns ids of an episode and its descendants, level by level: at most `limit` ids, and at most `depth` levels
+    /// below the episode. The second result is true if there are more descendants. Empty if there is no such episode.
     pub fn episode_levels(
         &self,
         root: &EpisodeId,
         depth: u32,
         limit: usize,
     ) -> Result<(Vec<EpisodeId>, bool)> {
+        if self.episode_link(root)?.is_none() {
+            return Ok((Vec::new(), false));
+        }
         let (mut ids, mut level_start) = (vec![*root], 0);
         for _ in 0..depth {
             let level: Vec<EpisodeId> = ids[level_start..].to_vec();
@@ -232,8 +237,8 @@ impl Store {
         Ok(path)
     }
 
-    /// Returns the leaf (episode without children) with the highest reward among `root` and its descendants, or in all
-    /// searches. Ties are broken by more visits, then by the newer id.
+    /// Returns the leaf (episode without children) with the highest reward among `root` and its descendants; among all
+    /// episodes if `root` is `None`. Of equal rewards the one with more visits wins, then the newer id.
     pub fn best_episode(&self, root: Option<&EpisodeId>) -> Result<Option<Episode>> {
         let mut best: Option<Episode> = None;
         for episode in self.episode_subtree(root)? {
@@ -260,6 +265,7 @@ impl Store {
     pub fn remove_episode_links(&self, links: &[EpisodeLink]) -> Result<()> {
         let change = |&(id, parent): &EpisodeLink| Change::RemoveEpisode { id, parent };
         let changes: Vec<Change> = links.iter().map(change).collect();
+        // On a full disk, removals use disk space that is reserved for them (`reserve.rs`).
         self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 

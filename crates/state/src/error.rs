@@ -61,10 +61,10 @@ pub enum StoreError {
         /// The store.
         path: PathBuf,
     },
-    /// A referenced chunk is not in the store.
+    /// A chunk (piece of file content) that a file refers to is not in the store.
     #[error("chunk {0} is missing from the store")]
     MissingChunk(ChunkId),
-    /// A referenced node is not in the store.
+    /// A node (file, directory or symlink) that a tree refers to is not in the store.
     #[error("node {0} is missing from the store")]
     MissingNode(NodeId),
     /// Stored bytes do not match their id or checksum.
@@ -72,7 +72,7 @@ pub enum StoreError {
     Damaged {
         /// The object.
         what: String,
-        /// The pack that holds it.
+        /// Number of the pack, the file of the store that holds the object.
         pack: u32,
         /// Offset in the pack, in bytes.
         offset: u64,
@@ -87,7 +87,7 @@ pub enum StoreError {
         /// Cause.
         source: DecodeError,
     },
-    /// The index contradicts the log.
+    /// The index differs from the log, the sequence of all commits, from which it can be rebuilt.
     #[error("the index of the store differs from its log: {problem}")]
     IndexDiffers {
         /// The first difference.
@@ -96,7 +96,7 @@ pub enum StoreError {
     /// No such snapshot.
     #[error("snapshot `{0}` not found")]
     UnknownSnapshot(SnapshotId),
-    /// A reference did not have the expected value.
+    /// A reference (name of a snapshot) did not have the expected value.
     #[error("reference `{name}` has moved: expected {expected}, found {found}")]
     ReferenceMoved {
         /// The reference.
@@ -109,7 +109,8 @@ pub enum StoreError {
     /// A reference name that is not allowed.
     #[error("`{0}` is not a reference name: use 1 to 255 of A-Z a-z 0-9 . _ - / without empty parts")]
     BadReferenceName(String),
-    /// An earlier sync failed, so the durability of everything written since is unknown.
+    /// An earlier sync failed, or a commit panicked. It is unknown which data is on disk since then, so all writes of
+    /// this process fail.
     #[error("an earlier sync of the store failed; reopen the store and run verify")]
     Poisoned,
     /// A record is larger than the format can hold.

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::error::{IoContext, Result};
 
-/// Replaces a small file atomically; durable once its directory is synced. Several processes may do so at
-/// once: the last one wins.
+/// Replaces a small file atomically. The caller must sync the directory to make the change durable. Several processes
+/// may replace the file at once: the last one wins.
 pub(crate) fn replace_file(path: &Path, content: &[u8]) -> Result<()> {
     let new = path.with_extension(format!("new-{}", Uuid::now_v7()));
     let written = File::create(&new)

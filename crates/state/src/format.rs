@@ -13,9 +13,9 @@ use crate::pack::{Packs, sync_directory};
 /// Highest version of the on-disk format that this program supports.
 pub const FORMAT: u32 = 2;
 /// Version of a new store.
-const INITIAL: u32 = 1;
-/// Version of a store in which a snapshot has a root filesystem ([`SnapshotRoot`](crate::SnapshotRoot)). Everything
-/// else is as in version 1.
+const INITIAL_VERSION: u32 = 1;
+/// Version of a store in which a snapshot has the root filesystem of a sandbox
+/// ([`SnapshotRoot`](crate::SnapshotRoot)). Everything else is as in version 1.
 pub(crate) const WITH_ROOT_FILESYSTEMS: u32 = 2;
 /// Text of a format file before the version.
 const LINE_PREFIX: &str = "elevo-workspace store ";
@@ -29,11 +29,11 @@ pub(crate) fn exists(path: &Path) -> bool {
 
 /// Writes the files of a new store.
 pub(crate) fn create(path: &Path) -> Result<()> {
-    write(path, INITIAL)
+    write(path, INITIAL_VERSION)
 }
 
-/// Writes both files, `format` last: a directory that has it is a complete store. The copy takes precedence, so
-/// the version counts as soon as the copy has it.
+/// Writes both files, `format` last: a directory with the file `format` is a complete store. The copy takes precedence,
+/// so a new version is in effect as soon as the copy is written.
 pub(crate) fn write(path: &Path, version: u32) -> Result<()> {
     replace_file(&path.join(COPY_FILE_NAME), copy_line(version).as_bytes())?;
     replace_file(&path.join(FILE_NAME), line(version).as_bytes())?;
@@ -52,13 +52,13 @@ pub(crate) fn check(path: &Path) -> Result<u32> {
     // The copy has a checksum: if it is intact, it is right.
     let version = read_copy(path).or_else(|| version_of(&text)).or_else(|| version_of_packs(path));
     match version {
-        Some(version @ INITIAL..=FORMAT) => Ok(version),
+        Some(version @ INITIAL_VERSION..=FORMAT) => Ok(version),
         Some(found) => Err(StoreError::UnsupportedFormat { path: path.to_owned(), found, supported: FORMAT }),
         None => Err(StoreError::NotAStore { path: path.to_owned() }),
     }
 }
 
-/// Describes damage of the format files of a store that was opened.
+/// Returns descriptions of the damage of the format files. The store must have been opened before.
 pub(crate) fn problems(path: &Path) -> Vec<String> {
     let Ok(version) = check(path) else { return vec!["the format of the store is unknown".to_owned()] };
     let differs = |name: &str, expected: &str| match fs::read(path.join(name)) {
@@ -85,7 +85,7 @@ pub(crate) fn repair(path: &Path, version: u32) -> Result<()> {
 }
 
 /// Completes the files of a store that was created without a copy, or whose version was being raised when the
-/// process was killed. Failures are ignored: the store works without it.
+/// process was killed. Failures are ignored, because the store works without the completed files.
 pub(crate) fn complete(path: &Path, version: u32) {
     if !path.join(COPY_FILE_NAME).exists() {
         drop(replace_file(&path.join(COPY_FILE_NAME), copy_line(version).as_bytes()));
@@ -95,9 +95,10 @@ pub(crate) fn complete(path: &Path, version: u32) {
     }
 }
 
-/// Returns true if `text` is a format file of a version before `version`, which the copy already has.
+/// Returns true if `text`, the content of `format`, is valid but has an older version than `version`, that of the copy:
+/// the version is being raised, or the process was killed meanwhile.
 fn is_being_raised(text: &[u8], version: u32) -> bool {
-    (INITIAL..version).any(|before| text == line(before).as_bytes())
+    (INITIAL_VERSION..version).any(|before| text == line(before).as_bytes())
 }
 
 fn line(version: u32) -> String {
@@ -120,10 +121,10 @@ fn read_copy(path: &Path) -> Option<u32> {
     (text == copy_line(version)).then_some(version)
 }
 
-/// Derives the version of the layout from the version of the packs, which is part of their magic bytes. So far,
-/// there has been only one version of packs. The initial version is assumed: a commit of a root filesystem, or a
-/// rebuild of the index that finds one, raises the version.
+/// Derives the version of the layout from the packs (the files with all objects and commits), whose magic bytes contain
+/// a version of their own. That one has never changed, so this assumes the initial version of the layout. A commit of a
+/// root filesystem, or a rebuild of the index that finds one, raises it.
 fn version_of_packs(path: &Path) -> Option<u32> {
     let packs = Packs::new(path.join("packs"));
-    packs.list().ok()?.iter().any(|pack| packs.has_intact_header(*pack)).then_some(INITIAL)
+    packs.list().ok()?.iter().any(|pack| packs.has_intact_header(*pack)).then_some(INITIAL_VERSION)
 }

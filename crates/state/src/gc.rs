@@ -1,16 +1,20 @@
-//! Garbage collection: deletes unreachable objects, concurrently with other operations.
+//! Garbage collection: deletes unreachable objects (chunks of file content, and nodes of trees), concurrently with
+//! other operations.
 //!
-//! 1. **Mark** everything reachable from snapshots and pins in one read transaction.
-//! 2. **Condemn** the rest, one batch per transaction, after marking objects committed since. Nodes are
-//!    condemned before the objects that they refer to, so that live objects refer only to live objects after
-//!    each batch. Commits do not reuse a condemned object. Operations that already rely on it can still read
-//!    it, and a commit that refers to it revives it (`commit.rs`, `keep_alive`).
-//! 3. **Delete** condemned objects that no batch or virtual tree from before the condemnation can use. The
-//!    next collection deletes the others.
-//! 4. **Rewrite** packs that are mostly dead, and delete them after the new packs are synced and indexed.
+//! 1. **Mark** everything reachable from snapshots and pins (records that keep the content of a snapshot while it is
+//!    in use) in one read transaction.
+//! 2. **Condemn** the rest: move the index rows of these objects to the table of condemned objects. Each transaction
+//!    condemns one batch, after marking objects committed since. Nodes are condemned before the objects that they refer
+//!    to, so that live objects refer only to live objects after each batch. New commits do not reuse a condemned
+//!    object. Operations that began before the condemnation can still read it. If they commit a reference to it, the
+//!    object becomes live again (`commit/alive.rs`).
+//! 3. **Delete** the index rows of condemned objects, except those that running operations may still use because they
+//!    began before the condemnation (`gc_guards.rs`). A later collection deletes these.
+//! 4. **Rewrite** packs (append-only files of objects) that consist mostly of deleted objects: copy the other objects
+//!    to new packs, and delete the old packs after the new ones are synced and in the index.
 //!
-//! A transaction blocks all commits and keeps its changes in memory, so it handles at most one batch of
-//! objects.
+//! A write transaction of the index (an LMDB database) blocks all commits and keeps its changes in memory, so it
+//! handles at most one batch of objects.
 //!
 //! A crash or a cancellation at any point loses no live object: the index is consistent after each
 //! transaction, and files are deleted last.
@@ -46,9 +50,9 @@ use crate::progress::Progress;
 use crate::record::Kind;
 use crate::store::{Inner, Store};
 
-/// Percentage of dead bytes above which a pack is rewritten.
+/// Percentage of bytes of deleted objects above which a pack is rewritten.
 const REWRITE_PERCENT: u64 = 50;
-/// Size in bytes below which a log is not rewritten.
+/// Size in bytes below which the current log pack (the one to which commits are appended) is not rewritten.
 const LOG_REWRITE_MIN: u64 = 4 << 20;
 /// Maximum number of objects that one transaction moves or deletes.
 const BATCH_SIZE: usize = 4096;
@@ -81,15 +85,16 @@ pub struct GcReport {
     pub packs_removed: u64,
     /// Number of deleted packs whose live objects were moved to a new pack.
     pub packs_rewritten: u64,
-    /// All snapshots with the size of their objects in bytes. A shared object counts for one snapshot.
+    /// All snapshots with the size of their objects in bytes. An object in several snapshots counts for one of them.
     #[serde(skip)]
     pub snapshots: Vec<(SnapshotId, u64)>,
 }
 
 impl Store {
-    /// Deletes objects that are not reachable from a snapshot or a pin. Does not block commits in this or
-    /// other processes for long.
+    /// Deletes objects that are not reachable from a snapshot or a pin. Blocks commits of this and other processes
+    /// only for short times. Fails if another collection of this store is running.
     pub fn collect_garbage(&self, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
+        // On a full disk, a collection uses disk space that is reserved for it (`reserve.rs`).
         let report = self.retry_with_disk_reserve(|| self.collect(options, progress))?;
         if !options.dry_run {
             self.inner.reserve.try_allocate();
@@ -105,12 +110,13 @@ impl Store {
         }
         cancel.check()?;
         if !options.dry_run {
-            // Objects that only a damaged row refers to would be deleted, and the checkpoint would make the
-            // damage permanent.
+            // Objects that only a damaged row refers to would be deleted. And the collection ends the old log with a
+            // copy of all rows, so that the damage could no longer be repaired from the log.
             inner.check_against_log()?;
             self.remove_dead_pins()?;
             inner.delete_condemned(cancel)?;
-            // Looking objects up is faster in the tables than in the rows of small commits.
+            // Objects are found faster in their tables than in unsettled rows, each of which has the objects and
+            // snapshots of a small commit until they are moved to their tables (`unsettled_rows.rs`).
             inner.settle_rows()?;
         }
         let mut report = GcReport::default();
@@ -134,7 +140,7 @@ impl Store {
     }
 }
 
-/// First half of a hash, to save memory. A collision only keeps a dead object alive.
+/// Kind of an object and the first half of its hash, to save memory. A collision only keeps a dead object.
 type ShortId = (Kind, [u8; 16]);
 
 fn short_id((kind, id): &ObjectId) -> ShortId {
@@ -143,7 +149,7 @@ fn short_id((kind, id): &ObjectId) -> ShortId {
     (*kind, half)
 }
 
-/// Reachable objects, each with the number of the snapshot that reached it first.
+/// Reachable objects, each with the number of the snapshot from which it was reached first.
 type LiveObjects = HashMap<ShortId, u32>;
 
 /// Snapshot number of objects reached from a pin, or from a snapshot that was committed during the
@@ -167,8 +173,8 @@ fn mark_object(live: &mut LiveObjects, (object, number): &Root) -> bool {
     }
 }
 
-/// Lock of a running collection. It is released explicitly: a child process that another thread is forking
-/// inherits the file until it calls `exec`, so closing the file might not release the lock.
+/// Lock of a running collection, released explicitly on drop. Closing the file might not release the lock, because a
+/// child process that another thread is just forking inherits the file until it calls `exec`.
 struct CollectionLock(File);
 
 impl Drop for CollectionLock {
@@ -188,10 +194,10 @@ enum Marking<'a> {
     SingleThreaded,
 }
 
-/// Objects in unsettled rows.
+/// Objects in unsettled rows and their locations.
 type UnsettledObjects = HashMap<ObjectId, Location, IdHashBuilder>;
 
-/// Ids of the marked snapshots and pins.
+/// Ids of the snapshots and pins from which objects were marked.
 type MarkedRoots = HashSet<Vec<u8>>;
 
 impl Inner {
@@ -204,7 +210,7 @@ impl Inner {
         Ok(CollectionLock(lock))
     }
 
-    /// Moves unsettled rows (the objects and snapshots of a small commit in one row) into the tables.
+    /// Moves the content of unsettled rows to the tables.
     fn settle_rows(&self) -> Result<()> {
         self.mark_index_dirty()?;
         let mut txn = self.index.write()?;
@@ -212,8 +218,8 @@ impl Inner {
         self.index.commit(txn)
     }
 
-    /// Marks everything reachable. Returns the dead objects, the live ones, and the snapshots and pins that marking
-    /// started from.
+    /// Marks all reachable objects. Returns the unreachable objects, the reachable ones, and the snapshots and pins
+    /// from which they were marked.
     fn find_dead(
         &self,
         report: &mut GcReport,
@@ -243,9 +249,9 @@ impl Inner {
         Ok((dead, live, seen))
     }
 
-    /// Returns the objects in unsettled rows as of `txn`. The shared cache is not used, because it follows
-    /// commits, which may settle rows at any time. The older of two copies wins, as it does when rows are
-    /// settled.
+    /// Returns the objects in the unsettled rows that `txn` sees. Reads the rows and not their cache, which changes
+    /// with every commit. If an object is in two rows, the older location wins, as it does when rows are moved to the
+    /// tables.
     fn unsettled(&self, txn: &RoTxn<'_>) -> Result<UnsettledObjects> {
         let mut unsettled = UnsettledObjects::default();
         self.index.for_each_unsettled(txn, |object, location| {
@@ -254,8 +260,8 @@ impl Inner {
         Ok(unsettled)
     }
 
-    /// Returns the roots of snapshots and pins that are not in `seen`, and adds them to it. Snapshots are
-    /// also appended to `numbered`: their index there is their number.
+    /// Returns the root nodes of snapshots and pins that are not in `seen`, and adds these snapshots and pins to
+    /// `seen`. Also appends the snapshots to `numbered`; the position there is the number of a snapshot.
     fn roots(
         &self,
         txn: &RoTxn<'_>,
@@ -279,8 +285,8 @@ impl Inner {
         Ok(roots)
     }
 
-    /// Adds everything reachable from `roots` to `live`. Fails on a damaged node: objects that only
-    /// this node refers to cannot be distinguished from garbage.
+    /// Adds everything reachable from `roots` to `live`. Fails on a damaged node, because it is unknown to which
+    /// objects the node refers.
     fn mark(
         &self,
         (txn, unsettled): (&RoTxn<'_>, &UnsettledObjects),
@@ -310,7 +316,7 @@ impl Inner {
                 Marking::Parallel(_) => located.par_iter().map(read).collect::<Result<_>>()?,
                 Marking::SingleThreaded => located.iter().map(read).collect::<Result<_>>()?,
             };
-            // Chunks are marked too, but have no references to follow.
+            // Chunks are marked too, but refer to no objects.
             frontier = references
                 .into_iter()
                 .flatten()
@@ -330,6 +336,8 @@ impl Inner {
         Ok(references)
     }
 
+    /// Rewrites or deletes packs that consist mostly of deleted objects. On a full disk, deletes those without live
+    /// objects first.
     fn rewrite_packs(&self, report: &mut GcReport, cancel: &Cancel, progress: &dyn Progress) -> Result<()> {
         self.close_sparse_log()?;
         let plan = self.plan_rewrite()?;
@@ -337,16 +345,16 @@ impl Inner {
             return Ok(());
         }
         match self.replace_packs(&plan, report, cancel, progress) {
-            // A failed sync is not retried.
+            // Does not retry after a failed sync: the process must not write any more.
             Err(error) if error.is_full() && !self.log.has_failed() => {
-                // There is no space for moved objects. Deleting packs without live objects frees some.
+                // There is no space for copies of objects. Deleting packs without live objects frees some.
                 let (dead, rest) = plan.split();
                 if dead.packs.is_empty() {
                     return Err(error);
                 }
                 self.replace_packs(&dead, report, cancel, progress)?;
                 match self.replace_packs(&rest, report, cancel, progress) {
-                    // The next collection does the rest.
+                    // A later collection rewrites the other packs.
                     Err(error) if error.is_full() && !self.log.has_failed() => Ok(()),
                     other => other,
                 }
@@ -395,12 +403,13 @@ impl Inner {
         self.packs.sync_directory()
     }
 
-    /// Starts a new log if most of the current one is dead, so that it can be rewritten like any other pack.
-    /// The log of a store with only small commits holds nearly all objects.
+    /// Starts a new log pack if the current one consists mostly of deleted objects, so that the current one can be
+    /// rewritten like any other pack. In a store with only small commits, log packs hold nearly all objects.
     fn close_sparse_log(&self) -> Result<()> {
         self.mark_index_dirty()?;
         let mut txn = self.index.write()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
+        // Bytes of objects in the current log pack.
         let mut used = 0;
         self.for_each_object(&txn, |_, location| {
             if location.pack == state.pack {
@@ -417,7 +426,7 @@ impl Inner {
         self.index.commit(txn)
     }
 
-    /// Selects the packs to remove and the objects to move first.
+    /// Selects the packs to remove, and the objects to move to other packs before.
     fn plan_rewrite(&self) -> Result<RewritePlan> {
         let txn = self.index.read()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(RewritePlan::default()) };
@@ -452,13 +461,15 @@ impl Inner {
         })?;
         // Sorted by location on disk, for sequential reads.
         moves.sort_unstable_by_key(|(_, location)| *location);
-        // An object that was condemned and written again exists twice: both copies are moved.
+        // An object that was condemned and written again has two locations, and both copies are moved. Equal locations
+        // are one copy.
         moves.dedup();
         plan.moves = moves;
         Ok(plan)
     }
 
-    /// Calls `visit` once for each object that is not condemned. Second copies are skipped.
+    /// Calls `visit` once for each object that is not condemned. Skips copies in unsettled rows of objects that are
+    /// already in their table.
     fn for_each_live(&self, txn: &RoTxn<'_>, mut visit: impl FnMut(ObjectId, Location)) -> Result<()> {
         for kind in [Kind::Chunk, Kind::Node] {
             for row in self.index.objects(kind).iter(txn)? {
@@ -476,7 +487,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Calls `visit` for all readable objects in the packs, including condemned ones.
+    /// Calls `visit` for all objects in the index, condemned ones included.
     fn for_each_object(&self, txn: &RoTxn<'_>, mut visit: impl FnMut(ObjectId, Location)) -> Result<()> {
         self.for_each_live(txn, &mut visit)?;
         for row in self.index.condemned.iter(txn)? {
@@ -491,7 +502,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Copies objects into `new` packs. Returns their old and new locations.
+    /// Copies the objects of a plan into new bulk packs (packs that only one process writes), and appends these packs
+    /// to `new`. Returns the old and new locations of the objects.
     fn copy_objects(
         &self,
         plan: &RewritePlan,
@@ -503,7 +515,7 @@ impl Inner {
         for ((kind, id), from) in &plan.moves {
             cancel.check()?;
             progress.advance(1);
-            // A damaged record fails the collection and keeps its pack, so that `verify` reports it.
+            // On a damaged record the collection fails and its pack is kept, so that `verify` reports the damage.
             let content = self.packs.read(*from, *kind, id)?.ok_or_else(|| missing(*kind, *id))?;
             let mut encoded = Vec::new();
             let len = crate::record::append(
@@ -563,15 +575,15 @@ impl Inner {
         let key = condemned_key(*kind, id);
         let row = self.index.condemned.get(txn, &key)?.map(<[u8]>::to_vec);
         if let Some(mut row) = row.filter(|row| Location::decode(row) == Some(from)) {
-            // The epoch of the condemnation follows the location.
+            // The row is a location and the epoch in which the object was condemned. Only the location changes.
             row[..12].copy_from_slice(&to.encode());
             self.index.condemned.put(txn, &key, &row)?;
         }
         Ok(())
     }
 
-    /// Removes the packs of a plan from the index. Starts a new log with a checkpoint, so that commit records
-    /// in these packs are no longer needed.
+    /// Removes the packs of a plan from the index. Starts a new log pack with a checkpoint (a copy of all snapshots,
+    /// references, episodes and pins), so that commit records in these packs are no longer needed.
     fn remove_packs_from_index(&self, plan: &RewritePlan) -> Result<()> {
         self.mark_index_dirty()?;
         let mut txn = self.index.write()?;
@@ -593,7 +605,8 @@ impl Inner {
         self.index.commit(txn)
     }
 
-    /// Deletes files that killed processes left in the directory of the packs.
+    /// Deletes files that killed processes have left in the directory of the packs: packs that are not in the index,
+    /// and packs that were not renamed to their final name yet (`*.new`).
     fn remove_orphans(&self, report: &mut GcReport) -> Result<()> {
         let indexed: HashSet<u32> = {
             let txn = self.index.read()?;
@@ -624,13 +637,14 @@ impl Inner {
 struct RewritePlan {
     /// Packs to remove, with their sizes in bytes.
     packs: HashMap<u32, u64>,
+    /// Objects in these packs that are still needed, with their current locations.
     moves: Vec<(ObjectId, Location)>,
-    /// Number of packs in the plan that have live objects.
+    /// Number of packs in the plan that have such objects.
     rewritten: u64,
 }
 
 impl RewritePlan {
-    /// Splits the plan into packs without live objects and the others.
+    /// Splits the plan into the packs without objects to move and the other packs.
     fn split(mut self) -> (Self, Self) {
         let with_live: HashSet<u32> = self.moves.iter().map(|(_, location)| location.pack).collect();
         let (rest, dead) = self.packs.into_iter().partition(|(pack, _)| with_live.contains(pack));

@@ -1,11 +1,11 @@
 //! Guards that protect objects in use from garbage collection.
 //!
-//! The epoch is a number that garbage collection increases whenever it condemns objects. Every user of
-//! objects that a commit may refer to (a batch, a virtual tree, an open tree) holds a [`Guard`] with the epoch
-//! in which it began: a shared lock on the byte of the store's lock file whose offset is the epoch. Condemned
-//! objects are deleted only when no guard has an epoch older than their condemnation. The locks of
-//! a process end with it and take no disk space, so that every reader can hold one, even on a full or
-//! read-only disk.
+//! Garbage collection *condemns* unreachable objects (excludes them from reuse by new commits) before it deletes them.
+//! The epoch is a number that increases whenever objects are condemned. Every operation that reads objects, or that may
+//! commit references to existing ones, holds a [`Guard`] with the epoch in which it began: a shared lock on the byte of
+//! the store's lock file whose offset is the epoch. Condemned objects are deleted only when no guard has an epoch older
+//! than their condemnation. The locks of a process end with the process, and take no disk space. So every reader can
+//! hold one, even on a full or read-only disk.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,9 +20,10 @@ pub(crate) const EPOCH_OFFSETS_END: u64 = 1 << 62;
 
 /// Guards of this process for one store.
 pub(crate) struct GcGuards {
+    /// Path of the store's lock file.
     path: PathBuf,
     file: File,
-    /// Number of guards by epoch.
+    /// Number of guards of this process by epoch.
     held: Mutex<BTreeMap<u64, usize>>,
 }
 
@@ -39,8 +40,8 @@ impl GcGuards {
         Ok(Self { path, file, held: Mutex::default() })
     }
 
-    /// Takes a guard. `epoch` returns the current epoch; it is called again after the guard is published,
-    /// because a garbage collection may have checked the guards in between.
+    /// Takes a guard. `epoch` returns the current epoch. It is called again after the byte is locked: if the epoch has
+    /// changed meanwhile, garbage collection may not have seen the lock, so a newer guard is taken.
     pub(crate) fn guard(self: &Arc<Self>, epoch: impl Fn() -> Result<u64>) -> Result<Guard> {
         loop {
             let now = epoch()?;
@@ -71,9 +72,10 @@ impl GcGuards {
         }
     }
 
-    /// Returns the oldest epoch that any live process holds; `None` if there is none.
+    /// Returns the oldest epoch for which any process holds a guard; `None` if there is no guard. `path` is the store's
+    /// lock file.
     pub(crate) fn oldest_epoch(path: &Path) -> Result<Option<u64>> {
-        // A separate file description: a query does not report locks of its own file description.
+        // The file is opened again, because a query does not report locks of its own file description.
         let file = File::open(path).context("open", path)?;
         byte_lock::lowest_locked(&file, 0, EPOCH_OFFSETS_END).context("query the locks of", path)
     }
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn guards_of_a_closed_store_hold_nothing() {
+    fn a_closed_store_holds_no_guards() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
         File::create(&path).unwrap();

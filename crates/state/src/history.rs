@@ -1,4 +1,4 @@
-//! Snapshot queries: by id, by name, by tree, along the history.
+//! Snapshot queries: by id, by reference (a name of a snapshot), by tree, and along the history.
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
@@ -21,7 +21,7 @@ pub enum Resolution {
 }
 
 impl Store {
-    /// Returns the snapshot with this id.
+    /// Returns the snapshot with this id. Fails with [`StoreError::UnknownSnapshot`] if there is none.
     pub fn snapshot(&self, id: &SnapshotId) -> Result<Snapshot> {
         self.find_snapshot(id)?.ok_or(StoreError::UnknownSnapshot(*id))
     }
@@ -43,19 +43,21 @@ impl Store {
         Ok(snapshots)
     }
 
-    /// Returns the ids of all snapshots that have this tree. More than one if the same content was committed
-    /// repeatedly.
+    /// Returns the ids of all snapshots that have this tree: several if the same content was committed repeatedly.
     pub fn snapshots_with_tree(&self, tree: &TreeId) -> Result<Vec<SnapshotId>> {
         let txn = self.inner.index.read()?;
         self.inner.index.snapshots_with_tree(&txn, tree)
     }
 
-    /// Removes snapshots, also pending ones ([`NewSnapshot::pending`](crate::NewSnapshot::pending)). Their unshared
-    /// content is freed by the next garbage collection.
+    /// Removes snapshots, also those that are pending: not yet recorded elsewhere
+    /// ([`NewSnapshot::pending`](crate::NewSnapshot::pending)). Fails if one does not exist or a reference points to
+    /// it; then none is removed. Garbage collection frees the content that no other snapshot has.
     pub fn remove_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
         let unique: HashSet<&SnapshotId> = ids.iter().collect();
+        // The pins of pending snapshots are removed with the snapshots.
         let mut changes = self.changes_to_end_pending(ids)?;
         changes.extend(unique.into_iter().map(|id| Change::RemoveSnapshot(*id)));
+        // On a full disk, removals use disk space that is reserved for them (`reserve.rs`).
         self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
@@ -82,18 +84,18 @@ impl Store {
         })
     }
 
-    /// Returns the snapshot and its ancestors, newest first. Removed ancestors are skipped, and
-    /// with them the ancestors that only they lead to.
+    /// Returns the snapshot and its ancestors, newest first. Skips removed ancestors, and the ancestors that can be
+    /// reached only through removed ones.
     pub fn history(&self, from: &SnapshotId) -> Result<History> {
         let mut history = History { store: self.clone(), queue: BinaryHeap::new(), seen: HashSet::new() };
         history.add(*from)?;
         Ok(history)
     }
 
-    /// Returns the newest common ancestor of two snapshots, which may be one of them.
+    /// Returns the newest common ancestor of two snapshots, which may be one of the two; `None` if there is none.
     pub fn common_ancestor(&self, a: &SnapshotId, b: &SnapshotId) -> Result<Option<SnapshotId>> {
-        // Both histories are walked together, newest first. A snapshot reached from both sides is common. Its
-        // ancestors do not count, even if a wrong clock makes them look newer.
+        // Both histories are walked together, newest first. A snapshot reached from both sides is a common ancestor.
+        // The ancestors of a common ancestor do not count, even if a wrong clock makes them look newer.
         let mut walk = Walk::default();
         walk.reach(self.snapshot(a)?, FROM_A);
         walk.reach(self.snapshot(b)?, FROM_B);
@@ -116,15 +118,19 @@ impl Store {
     }
 }
 
+/// Flag of the first snapshot and its ancestors.
 const FROM_A: u8 = 1;
+/// Flag of the second snapshot and its ancestors.
 const FROM_B: u8 = 2;
-/// Flag of the ancestors of a common snapshot.
+/// Flag of the common ancestors that were found, and of their ancestors.
 const BELOW_COMMON: u8 = 4;
 
 /// A walk along two histories at once, newest first.
 #[derive(Default)]
 struct Walk {
+    /// Snapshots that were reached and not returned yet.
     queue: BinaryHeap<ByTime>,
+    /// Flags of all snapshots that were reached.
     flags: HashMap<SnapshotId, u8>,
 }
 
@@ -138,7 +144,7 @@ impl Walk {
         }
     }
 
-    /// Returns the next snapshot with its flags; `None` once only ancestors of a common snapshot are left.
+    /// Returns the next snapshot with its flags; `None` once only ancestors of common ancestors are left.
     fn next(&mut self) -> Option<(Snapshot, u8)> {
         if self.queue.iter().all(|ByTime(snapshot)| self.flags[&snapshot.id] & BELOW_COMMON != 0) {
             return None;

@@ -11,13 +11,15 @@ use uuid::Uuid;
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("`{text}` is not a {what}: expected {expected}")]
 pub struct ParseIdError {
+    /// Type of the id, such as `chunk id`.
     what: &'static str,
+    /// Description of a valid id.
     expected: &'static str,
     text: String,
 }
 
-/// Hasher for keys that are, or contain, a BLAKE3 hash: eight of its bytes are already uniformly distributed.
-/// Other fields of the key are mixed in.
+/// Hasher for keys that are, or contain, a BLAKE3 hash. The first eight bytes of the hash are uniformly distributed,
+/// and need no further hashing. Other fields of the key are mixed in.
 #[derive(Default, Clone, Copy)]
 pub(crate) struct IdHasher(u64);
 
@@ -103,17 +105,17 @@ macro_rules! hash_id {
 }
 
 hash_id!(
-    /// Id of a chunk: the BLAKE3 hash of its bytes.
+    /// Id of a chunk (a piece of file content): the BLAKE3 hash of its bytes.
     ChunkId,
     "chunk id"
 );
 hash_id!(
-    /// Id of a node: the BLAKE3 hash of its canonical encoding.
+    /// Id of a node (a file, directory or symlink): the BLAKE3 hash of its canonical encoding.
     NodeId,
     "node id"
 );
 hash_id!(
-    /// Id of a tree: that of the directory node at its root.
+    /// Id of a tree: the same bytes as the id of the directory node at its root.
     TreeId,
     "tree id"
 );
@@ -212,12 +214,12 @@ uuid_id!(
     "snapshot id"
 );
 uuid_id!(
-    /// Id of an episode (UUIDv7).
+    /// Id of an episode, a step of a search (UUIDv7).
     EpisodeId,
     "episode id"
 );
 uuid_id!(
-    /// Id of a pin (UUIDv7).
+    /// Id of a pin, a record that keeps the content of a snapshot while it is in use (UUIDv7).
     PinId,
     "pin id"
 );

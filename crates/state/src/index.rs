@@ -1,7 +1,8 @@
-//! Index over the packs: LMDB, one table per kind of record.
+//! Index of a store: an LMDB database with the locations of objects in the packs, and all other records.
 //!
-//! Commits do not sync it: its content can be rebuilt from the packs (see `recovery.rs`). A killed process
-//! leaves it consistent. A machine crash may not, which the trust marker detects (`index_trust.rs`).
+//! Packs are append-only files that hold all objects (chunks of file content, and nodes of trees) and the log of all
+//! commits. The index can be rebuilt from them (`recovery.rs`), so commits do not sync it. It is consistent after a
+//! process was killed, but maybe not after a machine crash, which the trust marker detects (`index_trust.rs`).
 
 use std::fs::File;
 use std::io;
@@ -47,10 +48,12 @@ pub(crate) struct Index {
     pub(crate) chunks: Table,
     /// node id → location
     pub(crate) nodes: Table,
-    /// number of a commit (big endian) → its objects that are not in the tables yet (`unsettled_rows.rs`)
+    /// number of a small commit (big endian) → its objects and snapshots, until they are moved to their tables
+    /// (`unsettled_rows.rs`)
     pub(crate) unsettled: Table,
     pub(crate) unsettled_cache: UnsettledCache,
-    /// kind, object id → location, epoch of condemnation: readable, but commits must not reuse it
+    /// kind, object id → location, epoch of condemnation (`gc_guards.rs`): objects that garbage collection is about to
+    /// delete; they can be read, but new commits must not reuse them
     pub(crate) condemned: Table,
     /// snapshot id → record
     pub(crate) snapshots: Table,
@@ -58,20 +61,21 @@ pub(crate) struct Index {
     pub(crate) trees: Table,
     /// name → snapshot id
     pub(crate) references: Table,
-    /// episode id → record
+    /// episode id → record of a step of a search
     pub(crate) episodes: Table,
     /// parent episode id, episode id → nothing
     pub(crate) episode_children: Table,
-    /// pin id → record
+    /// pin id → record that keeps the content of a snapshot
     pub(crate) pins: Table,
     /// pack number (big endian) → nothing: packs that commits refer to
     pub(crate) packs: Table,
-    /// pack number (big endian) → nothing: bulk packs whose content may not be on disk yet
+    /// pack number (big endian) → nothing: bulk packs (files with the objects of large commits) that may not be on disk
+    /// yet
     pub(crate) unsynced: Table,
-    /// directory, path → stat record (`directory/stat_index.rs`); a cache, lost with a rebuild
+    /// directory, path → fingerprint of a file outside of the store (`directory/stat_index.rs`); a cache, lost with a
+    /// rebuild
     pub(crate) stats: Table,
-    /// the one key `log` → [`LogState`]; in LMDB's unnamed root database, a page of which every commit writes
-    /// anyway
+    /// the one key `log` → [`LogState`]; in LMDB's unnamed root database, because every commit writes its page anyway
     pub(crate) meta: Table,
 }
 
@@ -98,7 +102,7 @@ const TABLES: [&str; 13] = [
 pub(crate) enum Access {
     /// Read and write, together with any number of other processes.
     ReadWrite,
-    /// Read only, without a writer: no byte is written and no lock is taken in the directory.
+    /// Read only, while no process writes: LMDB writes no file in the directory and takes no lock.
     ReadOnly,
 }
 
@@ -131,7 +135,7 @@ impl Index {
             tables.extend(env.open_database(&txn, Some(name))?);
         }
         let meta = env.open_database(&txn, None)?;
-        // Handles of a transaction outlive it only if it is committed.
+        // Table handles that were opened in a transaction stay valid only if the transaction is committed.
         txn.commit()?;
         Ok(match (tables.try_into(), meta) {
             (Ok(tables), Some(meta)) => Some(Self::new(env, data, tables, meta)),
@@ -195,22 +199,23 @@ impl Index {
         Ok(self.env.read_txn()?)
     }
 
-    /// Takes the write lock, which one transaction across all processes holds at a time.
+    /// Starts a write transaction. Waits for the write lock, which one transaction of all processes holds at a time.
     pub(crate) fn write(&self) -> Result<RwTxn<'_>> {
         let _wait = self.write_waits.begin();
         Ok(self.env.write_txn()?)
     }
 
-    /// Extends the file to its full length and syncs it.
+    /// Extends the data file to the length that [`DataFile`] requires, and syncs it.
     pub(crate) fn sync(&self) -> Result<()> {
         self.data.lengthen()?;
         Ok(self.env.force_sync()?)
     }
 
-    /// Commits the transaction and extends the file to its full length.
+    /// Commits the transaction and extends the data file to the length that [`DataFile`] requires.
     pub(crate) fn commit(&self, txn: RwTxn<'_>) -> Result<()> {
         txn.commit().map_err(|error| report_full_disk(error, self.env.path()))?;
-        // The transaction is committed. A file that stayed short is rebuilt at the next open.
+        // A failure is ignored, because the transaction is committed. If the file is too short, the next process that
+        // opens the store rebuilds the index.
         drop(self.data.lengthen());
         Ok(())
     }
@@ -226,7 +231,7 @@ impl Index {
         Ok(self.meta.put(txn, b"log", &state.encode())?)
     }
 
-    /// Applies a change to the tables of records.
+    /// Applies a change to the tables of snapshots, references, episodes and pins.
     pub(crate) fn apply(&self, txn: &mut RwTxn<'_>, change: &Change) -> Result<()> {
         match change {
             Change::PutSnapshot(snapshot) => {
@@ -278,7 +283,7 @@ impl Index {
         if kind == Kind::Chunk { &self.chunks } else { &self.nodes }
     }
 
-    /// Returns the location of a live object: one that a commit may rely on.
+    /// Returns the location of an object that is not condemned, so that new commits may refer to it.
     pub(crate) fn find_live(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
         match self.objects(kind).get(txn, id)? {
             Some(location) => Ok(Location::decode(location)),
@@ -286,7 +291,7 @@ impl Index {
         }
     }
 
-    /// Returns the location of an object, live or condemned.
+    /// Returns the location of an object, condemned or not.
     pub(crate) fn find(&self, txn: &RoTxn<'_>, kind: Kind, id: &[u8; 32]) -> Result<Option<Location>> {
         if let Some(location) = self.find_live(txn, kind, id)? {
             return Ok(Some(location));
@@ -303,12 +308,12 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
     let opened = with_largest_map(|map_size| {
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(map_size).max_dbs(16).max_readers(READERS_MAX);
-        // SAFETY: without sync a machine crash can leave the file inconsistent; the trust marker makes the
-        // next start rebuild it instead of reading it. `NO_READ_AHEAD` only advises. Without locks, no process
-        // may write, which `Access::ReadOnly` requires of its caller.
+        // SAFETY: without sync a machine crash can leave the file inconsistent; because of the trust marker, the next
+        // process rebuilds the file instead of reading it. `NO_READ_AHEAD` is only advice to the kernel. `NO_LOCK`
+        // requires that no process writes; callers with `Access::ReadOnly` ensure that.
         unsafe { options.flags(flags) };
-        // SAFETY: the directory belongs to the store; only LMDB writes or truncates the file while the store's
-        // lock is held.
+        // SAFETY: the directory belongs to the store. While a process holds the lock of the store, only LMDB writes or
+        // truncates the file.
         unsafe { options.open(directory) }
     });
     let opened = opened.map_err(|error| report_full_disk(error, directory))?;
@@ -317,8 +322,8 @@ fn open_environment(directory: &Path, access: Access) -> Result<Env<WithoutTls>>
 }
 
 /// Sets `FD_CLOEXEC` on the descriptors of this process for a file, as far as they can be listed. LMDB opens its file
-/// without this flag and does not expose the descriptor, so it is found by device and inode. Programs that must not
-/// access the index are started without inherited descriptors anyway; this is a second line of defence.
+/// without this flag and does not expose the descriptor, so it is found by device and inode. Child processes that must
+/// not access the index are started without inherited descriptors anyway; this is an additional protection.
 fn close_on_exec(path: &Path) {
     let id = |metadata: &std::fs::Metadata| (metadata.dev(), metadata.ino());
     let (Ok(file), Ok(entries)) = (std::fs::metadata(path), std::fs::read_dir("/dev/fd")) else { return };
@@ -372,10 +377,10 @@ fn reserve_lock_file(directory: &Path) -> Result<()> {
     }
 }
 
-/// The data file of the index. LMDB reads it through a memory map, so a missing page in use kills the
-/// process. LMDB does not write trailing pages that were freed before they were written, so a short file may
-/// be valid. To detect a truncated one, every commit extends the file to the last page that LMDB has
-/// allocated.
+/// Data file of the index. LMDB reads it through a memory map, so an access to a page after the end of a truncated file
+/// kills the process (`SIGBUS`). LMDB does not write pages at the end that were allocated and freed again, so its file
+/// may be short without being damaged. To tell a truncated file from such a file, every commit extends the file to the
+/// last page that LMDB has allocated.
 struct DataFile {
     env: Env<WithoutTls>,
     file: File,
@@ -450,6 +455,7 @@ fn is_disk_full(error: &io::Error, path: &Path) -> bool {
     error.kind() == io::ErrorKind::StorageFull || (is_short_write && is_nearly_full())
 }
 
+/// Returns the key of an object in the table of condemned objects.
 pub(crate) fn condemned_key(kind: Kind, id: &[u8; 32]) -> [u8; 33] {
     let mut key = [kind as u8; 33];
     key[1..].copy_from_slice(id);
@@ -461,7 +467,8 @@ pub(crate) fn concat_ids(first: &[u8], second: &[u8]) -> Vec<u8> {
     [first, second].concat()
 }
 
-/// Returns the key of an episode among its siblings. The parent of a root is sixteen zero bytes.
+/// Returns the key of an episode in the table of children: the ids of its parent and of itself. Sixteen zero bytes
+/// stand for no parent.
 pub(crate) fn episode_key(parent: Option<&[u8; 16]>, id: &[u8; 16]) -> Vec<u8> {
     concat_ids(parent.unwrap_or(&[0; 16]), id)
 }

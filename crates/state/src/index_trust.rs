@@ -1,9 +1,12 @@
 //! Trust marker of the index: records whether the index on disk can be used after a reboot.
 //!
-//! One small file, overwritten in place so that a change costs one cheap sync. It holds `clean` while the
-//! index is known to be complete on disk, else the boot id of the machine that is writing the index. After
-//! another boot the index may be inconsistent, because it is never synced by a commit. The text fits in one
-//! sector; any other content counts as another boot.
+//! The index is an LMDB database that commits do not sync, so it may be inconsistent after a machine crash. It can be
+//! rebuilt from other files of the store.
+//!
+//! The marker is a small file. Its text is `clean` while the index is known to be complete on disk, else the boot id of
+//! the machine that is writing the index. If the machine has another boot id when the store is opened, the index is
+//! rebuilt; any other text has the same effect. The file is overwritten in place, so that a change costs one cheap
+//! sync. Its text fits in one disk sector, so it is never half written.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -15,11 +18,11 @@ use crate::platform;
 
 const FILE_NAME: &str = "boot";
 const CLEAN: &str = "clean";
-/// Length of the file in bytes. The text is padded with spaces, so that a shorter one fully replaces a longer
-/// one.
+/// Length of the file in bytes. The text is padded with spaces, so that a shorter text overwrites a longer one
+/// completely.
 const FILE_LEN: usize = 64;
 
-/// Returns the text of the marker; `None` for an index that was never written.
+/// Returns the text of the marker; `None` if no process has written to the index yet.
 pub(crate) fn read(store: &Path) -> Option<String> {
     fs::read_to_string(store.join(FILE_NAME)).ok().map(|text| text.trim_end().to_owned())
 }
@@ -35,6 +38,7 @@ pub(crate) fn set_untrusted(store: &Path, reason: &str) -> Result<()> {
     set(store, reason)
 }
 
+/// Returns true if the text of a marker says that the index on disk is complete.
 pub(crate) fn is_clean(marker: &str) -> bool {
     marker == CLEAN
 }
@@ -52,6 +56,7 @@ pub(crate) fn set(store: &Path, text: &str) -> Result<()> {
 
 /// Returns the boot id of the machine.
 pub(crate) fn boot_id() -> String {
-    // Where the boot id is unknown, every open after a close looks like a reboot: slow, but safe.
+    // If the boot id is unknown, the PID replaces it. Other processes then rebuild the index when they open a store
+    // that was not closed properly: slow, but safe.
     platform::boot_id().unwrap_or_else(|| format!("process {}", std::process::id()))
 }

@@ -1,7 +1,7 @@
 //! Insight diff: the differences between two trees with line counts and risk notes.
 //!
-//! It is input for the reward function of a search, and for users who review the work of an agent. It is
-//! plain data with stable codes (`report.rs`).
+//! A search (a program that tries actions from saved states) can compute the reward of an action from it, and users can
+//! review the work of an agent. The result is plain data with stable codes (`report.rs`).
 
 mod lines;
 mod report;
@@ -25,15 +25,16 @@ pub use report::{
 };
 pub use secrets::SecretPattern;
 
-/// Number of deleted lines above which a deletion counts as large, if they are more than half of the file.
+/// Number of deleted lines of a file above which the deletion counts as large, if they are also more than half of the
+/// lines.
 const LARGE_DELETION_LINES: u64 = 200;
 /// Number of removed files above which a deletion counts as large.
 const LARGE_DELETION_FILES: u64 = 100;
 /// Maximum number of risk notes of one kind about one entry.
 const NOTES_PER_ENTRY_MAX: usize = 100;
 
-/// Compares two trees and looks for risks in the differences. Reads the content of differing files of up to
-/// [`LINE_DIFF_MAX`] bytes.
+/// Compares two trees and looks for risks in the differences. Reads the content of differing files, except those larger
+/// than [`LINE_DIFF_MAX`] bytes.
 pub fn insight(from: &Tree, to: &Tree) -> Result<InsightDiff> {
     let differences = diff(from, to)?;
     let usage = &WalkUsage::new(to.store().walk_limits());
@@ -62,6 +63,7 @@ struct Inspection<'a> {
 }
 
 impl Inspection<'_> {
+    /// Returns the assessment.
     fn inspect(&self) -> Result<EntryInsight> {
         let Difference { path, kind, old, new } = self.difference;
         let (change, renamed_from) = match kind {
@@ -175,6 +177,7 @@ impl Inspection<'_> {
     }
 }
 
+/// Compares the lines of two texts, and adds their counts and notes about added lines to `insight`.
 fn compare_lines(old: &[u8], new: &[u8], insight: &mut EntryInsight) {
     let diff = LineDiff::new(old, new);
     let (added, removed) = (diff.added(), diff.removed());
@@ -195,6 +198,7 @@ fn compare_lines(old: &[u8], new: &[u8], insight: &mut EntryInsight) {
     insight.notes.extend(secrets.take(NOTES_PER_ENTRY_MAX));
 }
 
+/// Returns the size of a file in bytes; 0 for other entries and if there is no entry.
 fn file_size(entry: Option<&Entry>) -> i64 {
     match entry.map(|entry| &entry.node) {
         Some(Node::File(file)) => i64::try_from(file.size()).unwrap_or(i64::MAX),

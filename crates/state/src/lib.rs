@@ -1,14 +1,17 @@
 //! The state engine: content-addressed snapshots of file trees.
 //!
-//! A [`Store`] keeps chunks, nodes and snapshots in one directory, opened by any number of processes at
-//! once, as an ordinary user. On it:
+//! A [`Store`] is a directory with snapshots and their objects: chunks (pieces of file content) and nodes (files,
+//! directories and symlinks). Each object is named by the hash of its content, so equal content is stored once. Any
+//! number of processes can open a store at once, as an ordinary user. On it:
 //!
-//! - a [`VirtualTree`] is a mutable tree in memory over a snapshot: restore and clone take constant time,
-//!   the cost of a commit depends on the changes. A search works on these.
-//! - [`snapshot_directory`] and [`checkout`] copy directories of the file system in and out.
+//! - a [`VirtualTree`] is a mutable tree in memory over a snapshot. Restore and clone take constant time; the cost of
+//!   a commit depends on the changes. It is made for searches: programs that try many actions from saved states.
+//! - [`snapshot_directory`] stores a directory of the file system as a snapshot; [`checkout`] writes a snapshot into
+//!   a directory.
 //! - a [`Tree`] reads a snapshot; [`diff`] compares two, and [`insight`] assesses the differences.
-//! - [`Store::collect_garbage`] frees space, [`Store::verify`] checks a store, references name snapshots, pins
-//!   keep them, and episodes record the steps of a search.
+//! - references are names of snapshots, pins keep the content of a snapshot while it is in use, and episodes record
+//!   the steps of a search.
+//! - [`Store::collect_garbage`] frees space, and [`Store::verify`] looks for damage.
 //!
 //! ```
 //! use workspace_state::{Expect, NewSnapshot, Store, Tree, diff};

@@ -9,7 +9,8 @@ pub enum LimitKind {
     Bytes,
     /// Number of files, links, directories and skipped members.
     Entries,
-    /// Number of bytes of paths, link targets and extended attributes; of a walk, also of extent lists.
+    /// Number of bytes of paths, link targets and extended attributes. In [`WalkLimits`] also of the lists of chunks
+    /// and holes of files.
     Metadata,
 }
 
@@ -23,13 +24,13 @@ impl fmt::Display for LimitKind {
     }
 }
 
-/// Memory limits of one walk through a directory, or one comparison of trees. Unlimited by default; set them
-/// with [`Store::with_walk_limits`](crate::Store::with_walk_limits) for untrusted content.
+/// Memory limits of one walk (a traversal of a directory or tree) or one comparison of trees. Unlimited by default. Use
+/// [`Store::with_walk_limits`](crate::Store::with_walk_limits) to limit the memory for untrusted content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalkLimits {
-    /// Maximum number of files, links and directories.
+    /// Maximum number of files, links and directories in memory.
     pub entries: u64,
-    /// Maximum number of bytes of paths, link targets, extended attributes and extent lists.
+    /// Maximum number of bytes of their paths, link targets, extended attributes, and lists of chunks and holes.
     pub metadata: u64,
 }
 

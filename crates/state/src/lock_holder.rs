@@ -1,4 +1,4 @@
-//! PIDs of lock holders, for notices about long waits.
+//! PIDs of lock holders, for notices to users about long waits for locks.
 //!
 //! A PID is reported only if it is certain: PIDs are reused, and a PID of another PID namespace is
 //! meaningless in this one.

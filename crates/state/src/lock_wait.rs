@@ -1,4 +1,4 @@
-//! Waits for locks. A wait that takes longer than a second is reported by a notice.
+//! Waits for locks. A wait that takes longer than a second is reported by a notice (an event for users, `notice.rs`).
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Time without a wait after which the watcher thread ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A wait by polling that sends notices.
+/// Wait in a loop that polls a lock. Sends notices while it lasts.
 pub(crate) struct PolledWait<'a> {
+    /// Directory of the store.
     store: &'a Path,
+    /// Purpose of the wait, such as `to open it`.
     purpose: &'static str,
     started: Instant,
-    /// Time of the last notice.
+    /// Time of the last notice; `None` if none was sent.
     notified: Option<Instant>,
 }
 
@@ -34,8 +36,8 @@ impl<'a> PolledWait<'a> {
         self.started.elapsed()
     }
 
-    /// Sleeps for one polling step. `holder` returns the PID of the process that holds the lock, if it is known; it is
-    /// called only if a notice is due.
+    /// Sleeps until the next poll, after sending a notice if one is due. `holder` returns the PID of the process that
+    /// holds the lock, if it is known. It is called only for a notice.
     pub(crate) fn sleep(&mut self, holder: impl FnOnce() -> Option<u32>) {
         if is_notice_due(self.started, self.notified) {
             let (store, purpose, holder) = (self.store, self.purpose, holder());
@@ -50,9 +52,11 @@ fn is_notice_due(since: Instant, notified: Option<Instant>) -> bool {
     since.elapsed() >= NOTICE_AFTER && notified.is_none_or(|notified| notified.elapsed() >= NOTICE_INTERVAL)
 }
 
-/// Watcher of waits for the write lock of an index, which LMDB cannot poll for.
+/// Watcher of waits for the write lock of an index, an LMDB database. LMDB blocks the waiting thread, so another
+/// thread, the watcher thread, sends the notices.
 pub(crate) struct WriteWaits(Arc<Shared>);
 
+/// State of the waits, shared with the watcher thread.
 struct Shared {
     /// Directory of the index.
     directory: PathBuf,
@@ -64,9 +68,9 @@ struct Shared {
 struct State {
     /// Number of waits in progress.
     waiting: usize,
-    /// Start of the oldest wait, or the last time that the lock was granted.
+    /// Start of the oldest wait in progress, or the end of the last wait, if that is later.
     since: Instant,
-    /// Time of the last notice after `since`.
+    /// Time of the last notice after `since`; `None` if none was sent.
     notified: Option<Instant>,
     /// True while the watcher thread runs.
     is_watched: bool,
@@ -74,7 +78,7 @@ struct State {
     is_stopped: bool,
 }
 
-/// One wait; it ends on drop.
+/// A wait in progress. Dropping it marks the end of the wait.
 pub(crate) struct WriteWait<'a>(&'a Shared);
 
 impl WriteWaits {
@@ -84,6 +88,7 @@ impl WriteWaits {
         Self(Arc::new(Shared { directory, state: Mutex::new(state), stopped: Condvar::new() }))
     }
 
+    /// Marks the start of a wait. Starts the watcher thread if it is not running.
     pub(crate) fn begin(&self) -> WriteWait<'_> {
         let mut state = self.0.lock();
         if state.waiting == 0 {
@@ -120,6 +125,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Body of the watcher thread.
     fn watch(&self) {
         let mut state = self.lock();
         loop {

@@ -1,7 +1,8 @@
 //! The log: its state in this process, and the bytes that a commit appends to it.
 //!
 //! The log is the sequence of the commit records of the store, with the objects of small commits between them. It is
-//! written to a sequence of packs, the log packs (see `pack.rs`), and all processes append to the newest one.
+//! written to a sequence of packs (append-only files, `pack.rs`), the log packs. All processes append to the newest log
+//! pack.
 
 mod writer;
 
@@ -25,7 +26,8 @@ use crate::record::{self, Compression, Kind};
 pub(crate) struct Log {
     /// The newest log pack, open for writing, and its number. `None` before the first write.
     file: Mutex<Option<(u32, Arc<File>)>>,
-    /// Number of writes to the log that contain a synced commit. After a few of them, the log is preallocated.
+    /// Number of writes to the log with a synced commit. After a few of them, space at the end of the log is allocated
+    /// in advance.
     synced_writes: AtomicU32,
     sync: Mutex<SyncState>,
     /// Signalled at the end of a sync.
@@ -34,28 +36,28 @@ pub(crate) struct Log {
 
 #[derive(Default)]
 struct SyncState {
-    /// End of the log that is known to be on disk.
+    /// End of the part of the log that is known to be on disk.
     synced_to: LogPosition,
     /// Number of threads that wait for a sync.
     waiting: usize,
-    /// True while a thread syncs, for itself and for those that wait.
+    /// True while a thread syncs the log, for itself and for the waiting threads.
     is_running: bool,
-    /// True once a sync has failed, see [`Log::poison`].
+    /// True after [`Log::poison`].
     has_failed: bool,
 }
 
 impl Log {
-    /// Returns the end of the log that is known to be on disk.
+    /// Returns the end of the part of the log that is known to be on disk.
     pub(crate) fn durable_end(&self) -> LogPosition {
         lock(&self.sync).synced_to
     }
 
-    /// Returns true if a sync has failed. The content of the disk is unknown since then.
+    /// Returns true if a sync has failed, or a commit has panicked. It is unknown which data is on disk since then.
     pub(crate) fn has_failed(&self) -> bool {
         lock(&self.sync).has_failed
     }
 
-    /// Makes all later writes of this process fail.
+    /// Makes all later writes of this process fail, because a sync has failed or a commit has panicked.
     pub(crate) fn poison(&self) {
         let mut sync = lock(&self.sync);
         sync.has_failed = true;
@@ -73,8 +75,8 @@ impl Log {
     }
 }
 
-/// Starts a new log pack and adds it to the index. The old one must be truncated and synced before
-/// (`Inner::close_log`). Returns the state of the log, which the caller stores in the index.
+/// Starts a new log pack and adds it to the index. The caller must have truncated and synced the current one
+/// (`Inner::close_log`). Returns the new state of the log, which the caller must store in the index.
 pub(crate) fn start_log(
     packs: &Packs,
     index: &Index,
@@ -86,8 +88,8 @@ pub(crate) fn start_log(
     Ok(state)
 }
 
-/// Creates a new log pack and changes `state` to its start. Does not change the index, for checkpoints, which fill the
-/// new pack before they add it to the index.
+/// Creates a new log pack and changes `state` to its start. Does not change the index, because a checkpoint (a copy of
+/// all records at the start of a log pack) is written completely before its packs are added to the index.
 pub(crate) fn create_log_pack(packs: &Packs, state: &mut LogState) -> Result<()> {
     failpoint::hit("next-log").context("extend the log in", packs.directory())?;
     state.pack = state.next_pack.max(1);
@@ -111,7 +113,7 @@ impl LogAppend {
     }
 
     /// Appends the encoded objects of a commit request. All requests of a group commit are appended to the same bytes
-    /// (see `commit.rs`). If there is only one, its buffer is moved instead of copied, so `records` is empty then.
+    /// (see `commit.rs`). If there is only one request, `records` is moved instead of copied, and empty afterwards.
     pub(crate) fn append_encoded(&mut self, records: &mut Vec<u8>, is_only_request: bool) {
         if is_only_request && self.bytes.is_empty() {
             self.bytes = std::mem::take(records);
@@ -120,7 +122,7 @@ impl LogAppend {
         }
     }
 
-    /// Appends a record that is not compressed. Returns its id.
+    /// Appends a record that is not compressed. Returns its id, the hash of `payload`.
     pub(crate) fn append_record(&mut self, kind: Kind, payload: &[u8]) -> Result<[u8; 32]> {
         let id = *blake3::hash(payload).as_bytes();
         record::append(&mut self.bytes, kind, &id, payload, Compression::None)?;

@@ -1,9 +1,9 @@
 //! Commit and checkpoint records of the log, and the changes they hold.
 //!
-//! Both begin with a sequence number, the id of a commit record and flags. Commit records form a chain: each
-//! holds the id of the one before it, then its bulk packs (packs outside the log, into which large batches are
-//! written) and its changes. Checkpoint records repeat the whole state as changes, so that older logs can be
-//! deleted.
+//! The log is the sequence of all commit records, written to append-only files (log packs). Both kinds of records begin
+//! with a sequence number, the id of a commit record and flags. Commit records form a chain: each has the id of the
+//! commit record before it. The numbers of its bulk packs follow (files into which large commits write their objects),
+//! then its changes. Checkpoint records repeat all existing records as changes, so that older log packs can be deleted.
 
 use crate::codec::{DecodeError, Decoded, Reader, Write};
 use crate::commit_options::Expect;
@@ -13,23 +13,24 @@ use crate::snapshot::Snapshot;
 /// Minimum length of an encoded change in bytes: its type.
 const CHANGE_LEN_MIN: usize = 1;
 
-/// One change to the records of a store.
+/// One change to the records of a store: snapshots, references (names of snapshots), episodes (steps of searches) and
+/// pins (which protect snapshots from garbage collection).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     PutSnapshot(Snapshot),
     RemoveSnapshot(SnapshotId),
     SetReference {
         name: String,
-        /// Required target before the change. Not part of the log.
+        /// Target that is required before the change. Not part of the log.
         expect: Expect,
         to: SnapshotId,
     },
     RemoveReference {
         name: String,
-        /// Required target before the change. Not part of the log.
+        /// Target that is required before the change. Not part of the log.
         expect: Expect,
     },
-    /// Adds or replaces an episode (step of a search); `record` is its JSON.
+    /// Adds or replaces an episode; `record` is its JSON.
     PutEpisode {
         id: EpisodeId,
         parent: Option<EpisodeId>,
@@ -39,6 +40,7 @@ pub(crate) enum Change {
         id: EpisodeId,
         parent: Option<EpisodeId>,
     },
+    /// Adds or replaces a pin.
     PutPin {
         id: PinId,
         /// Encoded [`Pin`](crate::Pin).
@@ -68,6 +70,7 @@ pub(crate) struct LogPosition {
 /// First fields of commit and checkpoint records.
 struct RecordHead {
     sequence: u64,
+    /// Id of the last commit record before this record.
     previous: [u8; 32],
     flags: u8,
 }
@@ -93,13 +96,13 @@ pub(crate) struct CommitRecord {
     pub(crate) sequence: u64,
     /// Id of the commit before it; zeros for the first one.
     pub(crate) previous: [u8; 32],
-    /// Set if the commit was requested as durable: it is acknowledged only after a sync, and all earlier packs
-    /// were synced before this record was written.
+    /// True if the commit is acknowledged only after a sync. Then all earlier packs were synced before this record was
+    /// written.
     pub(crate) synced: bool,
     /// End of the part of the log that was known to be on disk when the record was written. Recovery must keep
-    /// every synced commit before this position, because its caller may have been told that it succeeded.
+    /// every synced commit before this position, because it may have been acknowledged.
     pub(crate) durable: LogPosition,
-    /// Bulk packs of the commit: packs outside the log, into which large batches are written.
+    /// Numbers of the bulk packs of the commit.
     pub(crate) packs: Vec<u32>,
     pub(crate) changes: Vec<Change>,
 }
@@ -141,28 +144,29 @@ impl CommitRecord {
 pub(crate) enum CheckpointOrigin {
     /// Garbage collection: the checkpoint covers all commits before it.
     GarbageCollection,
-    /// A rebuild of the index: commits in older logs that the checkpoint does not cover were dropped for
-    /// good.
+    /// A rebuild of the index: commits in older log packs that the checkpoint does not cover were dropped
+    /// permanently.
     Rebuild,
 }
 
-/// One part of a checkpoint: the state after commit `sequence`, spread over one or more records.
+/// One part of a checkpoint, a copy of all existing records after commit `sequence`. A large checkpoint has many parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CheckpointRecord {
-    /// Number of the last commit that it covers.
+    /// Number of the last commit that the checkpoint covers.
     pub(crate) sequence: u64,
-    /// Id of the last commit that it covers.
+    /// Id of the last commit that the checkpoint covers.
     pub(crate) last_commit_id: [u8; 32],
     pub(crate) is_first: bool,
     pub(crate) is_last: bool,
     pub(crate) origin: CheckpointOrigin,
-    /// Number of this part, from 0; the number of the last part tells how many there are. `None` in a
-    /// checkpoint of one part, and in parts written by earlier versions.
+    /// Number of this part, from 0. `None` in a checkpoint of one part, and in parts written by earlier versions of
+    /// this program.
     pub(crate) part_number: Option<u64>,
     pub(crate) changes: Vec<Change>,
 }
 
 impl CheckpointRecord {
+    // Bits of the flags.
     const FIRST: u8 = 1;
     const LAST: u8 = 2;
     const REBUILD: u8 = 4;
@@ -220,7 +224,7 @@ fn encode_change(out: &mut Vec<u8>, change: &Change) {
             out.push(2);
             out.extend_from_slice(id.as_bytes());
         }
-        // The expected value is not written: the log holds only changes that were made.
+        // The expected target is not written, because it was checked before the commit.
         Change::SetReference { name, to, .. } => {
             out.push(3);
             out.blob(name.as_bytes());

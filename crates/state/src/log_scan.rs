@@ -1,7 +1,10 @@
-//! Commit and checkpoint records of the log, read back from the packs.
+//! Commit and checkpoint records of the log, read back for a replay.
 //!
-//! Only their headers are kept in memory: the changes may be as large as all records of the store together. A
-//! replay reads them again, one record at a time.
+//! The log is written to a sequence of append-only files, the log packs. A checkpoint is a copy of all existing records
+//! (snapshots, references, episodes and pins) at the start of a log pack, maybe in several parts. After it, earlier
+//! commit records are no longer needed. Only the headers of
+//! commit and checkpoint records are kept in memory, because their changes may be as large as all records of the store
+//! together. The replay reads the changes later, one record at a time.
 
 use crate::codec::Decoded;
 use crate::error::{IoContext, Result, StoreError};
@@ -25,7 +28,7 @@ pub(crate) struct CommitHeader {
     pub(crate) previous: [u8; 32],
     /// As [`CommitRecord::synced`].
     pub(crate) synced: bool,
-    /// End of the log that was on disk when the commit was written.
+    /// As [`CommitRecord::durable`].
     durable: LogPosition,
     location: Location,
 }
@@ -48,10 +51,10 @@ pub(crate) struct LogReplay<'a> {
     /// Parts of the checkpoint; empty in a log without one. Some are missing if `is_lossy` is set.
     pub(crate) checkpoint: Vec<&'a CheckpointPart>,
     pub(crate) commits: Vec<&'a CommitHeader>,
-    /// Sequence number of a later checkpoint with missing parts.
+    /// Sequence number of the newest checkpoint, if parts of it are missing.
     pub(crate) incomplete_checkpoint: Option<u64>,
-    /// Set if the older log cannot replace the incomplete checkpoint, so that `checkpoint` holds its
-    /// remaining parts.
+    /// True if the log before the incomplete checkpoint cannot replace it, so that `checkpoint` has its remaining
+    /// parts.
     pub(crate) is_lossy: bool,
 }
 
@@ -93,11 +96,10 @@ impl CheckpointPart {
         !self.is_first && key(self) == key(earlier) && self.part_number >= earlier.part_number
     }
 
-    /// Returns true if this part belongs to the same checkpoint as `earlier` and no part is missing between
-    /// the two. Leftover parts of another checkpoint do not count.
+    /// Returns true if this part belongs to the same checkpoint as `earlier` and follows it directly.
     fn is_next_part_after(&self, earlier: &Self) -> bool {
         let (from, to) = (earlier.location, self.location);
-        // Parts are written back to back.
+        // The next part is written directly after the earlier one, or at the start of the next pack.
         let is_adjacent = (to.pack == from.pack && u64::from(to.offset) == from.end())
             || (to.pack == from.pack + 1 && u64::from(to.offset) == PACK_HEADER_LEN);
         let is_next_number = match (earlier.part_number, self.part_number) {
@@ -110,6 +112,7 @@ impl CheckpointPart {
     }
 }
 
+/// Reads the content of a record of the log. Fails if its pack does not exist.
 fn read(packs: &Packs, location: Location, kind: Kind, id: &[u8; 32]) -> Result<Vec<u8>> {
     let not_found = || std::io::Error::from(std::io::ErrorKind::NotFound);
     packs.read(location, kind, id)?.ok_or_else(not_found).context("open", &packs.path(location.pack))
@@ -120,8 +123,8 @@ fn decoded<T>(record: Decoded<T>) -> Result<T> {
 }
 
 impl LogRecords {
-    /// Adds a commit or checkpoint record; other kinds are ignored. An intact record that cannot be decoded
-    /// is skipped.
+    /// Adds a commit or checkpoint record. Ignores other kinds, and records that cannot be decoded. `stored` is the
+    /// content of the record as it is stored.
     pub(crate) fn add(&mut self, location: Location, header: &Header, stored: &[u8]) {
         let payload = || header.open(stored);
         let record = match header.kind {
@@ -138,14 +141,16 @@ impl LogRecords {
         self.0.extend(record);
     }
 
+    /// Appends the records of later packs.
     pub(crate) fn append(&mut self, mut later: Self) {
         self.0.append(&mut later.0);
     }
 
-    /// Reads the log backwards from `end`, pack by pack, to the last complete checkpoint before it.
+    /// Reads the log backwards from `end`, pack by pack, to the last complete checkpoint before `end`.
     pub(crate) fn read_since_checkpoint(packs: &Packs, end: LogPosition) -> Result<Self> {
         let mut newer = Self::default();
         for pack in packs.list()?.into_iter().rev().filter(|pack| *pack <= end.pack) {
+            // Bulk packs have only objects of large commits.
             if packs.role(pack)? == Some(Role::Bulk) {
                 continue;
             }
@@ -157,7 +162,7 @@ impl LogRecords {
                 }
                 Ok(())
             })?;
-            // The checkpoint may continue in later packs, which are read already.
+            // The checkpoint may continue in later packs, which have been read already.
             let has_checkpoint_start = records.has_checkpoint_start();
             records.append(newer);
             newer = records;
@@ -203,8 +208,8 @@ impl LogRecords {
         plan
     }
 
-    /// Returns the end of the log that is known to have been on disk. A log is synced before the next one is
-    /// started.
+    /// Returns the end of the part of the log that is known to have been on disk. A log pack is synced before the next
+    /// one is started.
     pub(crate) fn durable_end(&self) -> LogPosition {
         let of_commit = |record: &LogRecord| match record {
             LogRecord::Commit(commit) => {
@@ -221,13 +226,14 @@ impl<'a> LogReplay<'a> {
         !self.checkpoint.is_empty() && !self.is_lossy
     }
 
-    /// Replaces everything so far by a complete checkpoint, except commits that it does not cover.
+    /// Replaces everything so far by a complete checkpoint, except commits that the checkpoint does not cover.
     fn restart_from(&mut self, checkpoint: Vec<&'a CheckpointPart>) {
-        // A checkpoint that was written but never used precedes later commits of the older log. If a rebuild
-        // wrote it, the commits that it does not cover were dropped.
-        let (covered, origin) = (checkpoint[0].sequence, checkpoint[0].origin);
+        // Commits that the checkpoint does not cover were written to the older log pack after the checkpoint, because
+        // its writer was killed before the index referred to the new log pack. But if a rebuild wrote the checkpoint,
+        // they are commits that the rebuild dropped.
+        let (last_covered, origin) = (checkpoint[0].sequence, checkpoint[0].origin);
         let is_rebuild = origin == CheckpointOrigin::Rebuild;
-        self.commits.retain(|commit| !is_rebuild && commit.sequence > covered);
+        self.commits.retain(|commit| !is_rebuild && commit.sequence > last_covered);
         self.checkpoint = checkpoint;
     }
 
@@ -236,8 +242,8 @@ impl<'a> LogReplay<'a> {
         if let Some(part) = pending.filter(|part| part.origin == CheckpointOrigin::Rebuild)
             && (part.sequence + 1, part.last_commit_id) == (commit.sequence, commit.previous)
         {
-            // The rebuild that wrote the checkpoint was completed: commits that the rebuild dropped stay
-            // dropped.
+            // The commit continues the checkpoint, so the rebuild that wrote the checkpoint was completed. Commits that
+            // the rebuild dropped stay dropped.
             self.commits.retain(|commit| commit.sequence <= part.sequence);
         }
         let last = self.commits.last().map(|last| last.sequence);
@@ -247,13 +253,13 @@ impl<'a> LogReplay<'a> {
         }
     }
 
-    /// Handles the remaining parts of the last checkpoint. They are not needed if the older log holds
-    /// everything up to the checkpoint.
+    /// Handles a last checkpoint of which only these parts are left. They are not needed if the log before the
+    /// checkpoint has all commits that it covers.
     fn add_incomplete_checkpoint(&mut self, parts: Vec<&'a CheckpointPart>) {
         let part = parts[0];
         self.incomplete_checkpoint = Some(part.sequence);
         let is_after_checkpoint = |commit: &&CommitHeader| commit.location.pack >= part.location.pack;
-        // A process that is killed while it writes a checkpoint still uses the older log.
+        // If a process is killed while it writes a checkpoint, the index still refers to the older log pack.
         let was_used = parts.iter().any(|part| part.is_last) || self.commits.iter().any(is_after_checkpoint);
         if self.leads_to(part) || (!was_used && self.has_start()) {
             return;

@@ -1,25 +1,29 @@
-//! State of the log, as the index records it.
+//! State of the log in the index.
+//!
+//! The log is the sequence of all commit records, written to append-only files (log packs). The index is the LMDB
+//! database that has the locations of objects and all other records of a store.
 
 use crate::codec::{Decoded, Reader};
 
-/// Current state of the log. Read and written only under the write lock.
+/// Current state of the log. Changed only in write transactions of the index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LogState {
     /// Number of the last commit.
     pub(crate) sequence: u64,
-    /// Id of the last commit record, which the next record holds as `previous`. So leftovers of failed writes are never
-    /// mistaken for commits.
+    /// Id of the last commit record. The next one refers to it, so that leftovers of failed writes are never mistaken
+    /// for commits.
     pub(crate) last_commit_id: [u8; 32],
     /// Number of the log pack that commits are appended to.
     pub(crate) pack: u32,
     /// Offset in the log pack at which the next commit is appended.
     pub(crate) end: u64,
-    /// Number of the next pack that is created.
+    /// Number of the next pack that is created, a log pack or another one.
     pub(crate) next_pack: u32,
-    /// Epoch of garbage collection: grows with every batch of objects that is condemned.
+    /// Epoch of garbage collection: a number that grows with every batch of objects that is condemned (about to be
+    /// deleted).
     pub(crate) epoch: u64,
-    /// Objects of commits up to this number are in their tables; those of later ones may be in unsettled
-    /// rows.
+    /// Number of the last commit whose objects and snapshots are certainly in their tables. Those of later small
+    /// commits may be in unsettled rows, one for each commit (`unsettled_rows.rs`).
     pub(crate) settled_up_to: u64,
     /// Number of objects and snapshots in unsettled rows.
     pub(crate) unsettled_count: u32,

@@ -1,4 +1,7 @@
-//! New objects on their way from a batch to a commit: in a buffer in memory, or in bulk packs.
+//! New objects (chunks of file content, and nodes of trees) on their way from a batch, which collects them, to a
+//! commit.
+//!
+//! They are in a buffer in memory, or in bulk packs: append-only files that only one commit writes.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -19,12 +22,14 @@ const BULK_MAX: u64 = 128 << 20;
 pub(crate) struct PackedObject {
     pub(crate) kind: Kind,
     pub(crate) id: [u8; 32],
+    /// Offset of the encoded record in bytes.
     pub(crate) offset: u32,
+    /// Length of the encoded record in bytes.
     pub(crate) len: u32,
 }
 
-/// A pack that belongs to one batch until that batch is committed. The open file is locked: garbage collection
-/// skips packs that are being written.
+/// A pack that only one batch writes, until the batch is committed. The open file is locked, so that garbage collection
+/// does not remove it.
 #[derive(Clone)]
 pub(crate) struct BulkPack {
     pub(crate) number: u32,
@@ -37,7 +42,7 @@ pub(crate) struct BulkPack {
 /// Encoded objects that a batch hands to its commit.
 #[derive(Default, Clone)]
 pub(crate) struct NewObjects {
-    /// Encoded records.
+    /// Encoded records of the objects that are not in bulk packs.
     pub(crate) buffer: Vec<u8>,
     /// Objects in `buffer`; offsets count from its start.
     pub(crate) objects: Vec<PackedObject>,
@@ -51,7 +56,7 @@ impl NewObjects {
         self.buffer.len() as u64 + self.bulk.iter().map(|pack| pack.end).sum::<u64>()
     }
 
-    /// Adds the objects of another batch for the same commit. Objects in both buffers are taken once.
+    /// Adds the objects of another batch for the same commit. Skips objects in its buffer that this buffer already has.
     pub(crate) fn append(&mut self, other: Self) {
         let known: HashSet<(Kind, [u8; 32]), IdHashBuilder> =
             self.objects.iter().map(|object| (object.kind, object.id)).collect();
@@ -66,7 +71,7 @@ impl NewObjects {
 }
 
 impl BulkPack {
-    /// Wraps a pack that was just created. The file must be locked.
+    /// Wraps a pack that was just created. The caller must have locked the file.
     pub(crate) fn new(number: u32, file: File) -> Self {
         Self { number, file: Arc::new(file), end: PACK_HEADER_LEN, objects: Vec::new() }
     }
@@ -80,7 +85,7 @@ impl BulkPack {
         Location { pack: self.number, offset: object.offset, len: object.len }
     }
 
-    /// Appends an encoded record and returns its offset. For a single writer.
+    /// Appends an encoded record and returns its offset. `path` is for error messages.
     pub(crate) fn append(&mut self, encoded: &[u8], path: &Path) -> Result<u32> {
         let offset = self.end as u32;
         self.file.write_all_at(encoded, self.end).context("write", path)?;

@@ -1,4 +1,4 @@
-//! Root filesystem of a snapshot that is to be committed.
+//! Root filesystem of a sandbox, to be committed as a part of a snapshot.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,11 +7,12 @@ use crate::gc_guards::Guard;
 use crate::new_objects::NewObjects;
 use crate::snapshot::SnapshotRoot;
 
-/// Root filesystem for a new snapshot, with its new objects. Made by
-/// [`VirtualTree::into_root`](crate::VirtualTree::into_root).
+/// Root filesystem of a sandbox for a new snapshot, made by [`VirtualTree::into_root`](crate::VirtualTree::into_root).
+/// Its tree is beside the tree of the snapshot's files.
 #[derive(Clone)]
 pub struct NewRoot {
     pub(crate) root: SnapshotRoot,
+    /// Objects of the root that are not in the store yet.
     pub(crate) objects: NewObjects,
     /// Protects stored objects that the root relies on from garbage collection until it is committed.
     pub(crate) _guard: Arc<Guard>,

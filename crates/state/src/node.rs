@@ -1,4 +1,4 @@
-//! Nodes: the immutable pieces of a tree, canonically encoded and named by their hash.
+//! Nodes: the immutable files, directories and symlinks of a tree, canonically encoded and named by their hash.
 //!
 //! ```text
 //! file       1, flags u8 (1 xattrs, 2 extents), mode u16, size, [xattrs], content
@@ -14,10 +14,13 @@
 //! - List: the entries of a directory, sorted by name. A long list is split into pages, which are nodes of their
 //!   own (`page.rs`).
 //! - Times: the modification times and link labels of the entries of a directory. They are in separate nodes, so
-//!   that the id of a tree does not depend on them.
+//!   that the id of a tree does not depend on them. A link label is a number that all hard links to one file have in
+//!   common.
+//! - Chunk: a piece of file content, stored by its hash.
 //!
-//! Numbers are varints unless sized, blobs are length-prefixed. File and symlink nodes of at most
-//! [`INLINE_MAX`] bytes live inside their directory's entry; larger ones are objects of their own.
+//! Numbers are varints unless they have a type here. Byte strings such as targets have their length before them. File
+//! and symlink nodes of at most [`INLINE_MAX`] bytes are stored inside their directory's entry; larger ones are objects
+//! of their own.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +34,9 @@ pub(crate) const TAG_PAGE: u8 = 4;
 pub(crate) const TAG_TIMES: u8 = 5;
 pub(crate) const TAG_TIMES_PAGE: u8 = 6;
 
+/// Flag of a file or directory with extended attributes.
 const WITH_XATTRS: u8 = 1;
+/// Flag of a file with a list of extents: its content is neither empty nor one chunk.
 const WITH_EXTENTS: u8 = 2;
 
 /// Minimum length of an encoded extent, in bytes.
@@ -49,7 +54,7 @@ pub(crate) const NAME_MAX: usize = 255;
 /// Permission, set-id and sticky bits.
 pub(crate) const MODE_BITS: u16 = 0o7777;
 
-/// User extended attributes, by full name (`user.…`).
+/// Extended attributes of the namespace `user.`, by full name.
 pub type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Kind of a directory entry.
@@ -67,14 +72,14 @@ pub enum NodeKind {
 /// A piece of a file's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Extent {
-    /// Bytes of a chunk.
+    /// Content of a chunk.
     Data {
         /// Length in bytes.
         len: u64,
         /// Id of the chunk.
         chunk: ChunkId,
     },
-    /// Zeros that take no space.
+    /// Zeros that are not stored, as in a sparse file.
     Hole {
         /// Length in bytes.
         len: u64,
@@ -82,7 +87,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Returns the number of bytes of the file that it covers.
+    /// Returns the length of the extent in bytes.
     pub fn len(&self) -> u64 {
         match self {
             Self::Data { len, .. } | Self::Hole { len } => *len,
@@ -102,7 +107,7 @@ pub struct FileNode {
     pub mode: u16,
     /// User extended attributes.
     pub xattrs: Xattrs,
-    /// Content in order.
+    /// Content, in order; empty for an empty file.
     pub extents: Vec<Extent>,
 }
 
@@ -112,7 +117,7 @@ impl FileNode {
         self.extents.iter().map(Extent::len).sum()
     }
 
-    /// Returns true if two files have the same content (extents are a function of content).
+    /// Returns true if two files have the same content: equal content is always cut into equal extents.
     pub fn same_content(&self, other: &Self) -> bool {
         self.extents == other.extents
     }
@@ -168,6 +173,7 @@ fn decode_simple(reader: &mut Reader<'_>, size: u64) -> Decoded<Vec<Extent>> {
     Ok(vec![Extent::Data { len: size, chunk }])
 }
 
+/// Decodes a list of extents, which must have `size` bytes together.
 fn decode_extents(reader: &mut Reader<'_>, size: u64) -> Decoded<Vec<Extent>> {
     let count = reader.item_count(EXTENT_LEN_MIN)?;
     let mut extents = Vec::with_capacity(count);
@@ -244,6 +250,7 @@ pub(crate) enum NodeRef<'a> {
     Symlink(NodeId),
     /// The encoded node itself.
     InlineFile(&'a [u8]),
+    /// The encoded node itself.
     InlineSymlink(&'a [u8]),
 }
 
@@ -281,7 +288,7 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    /// Reads a reference. An inline node is only delimited here; it is checked when it is decoded.
+    /// Reads a reference. Does not decode an inline node, which may be invalid.
     pub(crate) fn read(reader: &mut Reader<'a>) -> Decoded<Self> {
         let tag = reader.u8()?;
         if tag == Self::INLINE {
@@ -309,7 +316,7 @@ impl<'a> NodeRef<'a> {
     }
 }
 
-/// Returns the flag of a node with these attributes.
+/// Returns [`WITH_XATTRS`] if there are extended attributes, else 0.
 pub(crate) fn xattrs_flag(xattrs: &Xattrs) -> u8 {
     if xattrs.is_empty() { 0 } else { WITH_XATTRS }
 }
@@ -379,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_targets_that_could_escape_are_refused() {
+    fn invalid_names_and_symlink_targets_are_refused() {
         for name in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0", &[b'a'; 256]] {
             assert!(!is_valid_name(name), "{name:?}");
         }

@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 
 use crate::rebuild_report::RebuildReport;
 
-/// Event in a store that users should know about and that no function returns.
+/// Event in a store that users should know about, and that is not the result of a function.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Notice<'a> {
-    /// The index was rebuilt because it could not be used.
+    /// The index of the store (its LMDB database) was unusable, and was rebuilt when the store was opened.
     Rebuilt {
         /// Directory of the store.
         store: &'a Path,
@@ -21,9 +21,9 @@ pub enum Notice<'a> {
     Waiting {
         /// Directory of the store.
         store: &'a Path,
-        /// Purpose of the lock, as in "waiting for the store …".
+        /// Purpose of the wait, such as `to open it`.
         purpose: &'static str,
-        /// PID of the process that holds the lock, if it is known.
+        /// PID of the process that holds the lock; `None` if it is not known.
         holder: Option<u32>,
     },
 }

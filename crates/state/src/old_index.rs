@@ -1,4 +1,6 @@
-//! Index that was replaced by a rebuild: its backup, and its comparison with the new one.
+//! Old index, after a rebuild has replaced it: its backup, and its comparison with the new index.
+//!
+//! The index is the LMDB database of a store. A rebuild makes it anew from the log, the sequence of all commits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,21 +13,21 @@ use crate::log_state::LogState;
 use crate::rebuild_report::{Loss, LostReference, LostSnapshot, RebuildReport};
 use crate::row_digests::RowDigests;
 
-/// Prefix of the names of kept old indexes, followed by a number.
+/// Prefix of the directory names of old indexes that are kept. A number follows.
 const OLD_INDEX_PREFIX: &str = "index.old-";
-/// Maximum number of old indexes that are kept. The first ones hold the most records, so the last one is
-/// replaced.
+/// Maximum number of old indexes that are kept. If there are more, the newest one is replaced, because the oldest ones
+/// are likely to have the most records.
 const OLD_INDEXES_MAX: u32 = 4;
 
 /// State of the old index.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OldIndexState {
     Consistent,
-    /// The machine crashed, so that reading the index could kill the process.
+    /// The machine may have crashed. Reading the index could kill the process, because LMDB uses a memory map.
     MaybeInconsistent,
 }
 
-/// Returns a free name for the old index. If all names are taken, removes the last old index.
+/// Returns an unused path for the old index. If all are in use, removes the index with the highest number.
 pub(crate) fn name_for_old_index(store: &Path) -> Result<PathBuf> {
     let name = |number: u32| store.join(format!("{OLD_INDEX_PREFIX}{number}"));
     for number in 1..=OLD_INDEXES_MAX {
@@ -39,8 +41,8 @@ pub(crate) fn name_for_old_index(store: &Path) -> Result<PathBuf> {
     Ok(last)
 }
 
-/// Completes the report of a rebuild with the differences from the `old` index. Removes that index unless it
-/// differs from the new one.
+/// Completes the report of a rebuild with the differences between the `old` index and the new one. Keeps the old index
+/// if it differs or cannot be read, else removes it. Removes it without a comparison if it may be inconsistent.
 pub(crate) fn compare(
     store: &Path,
     old: Option<PathBuf>,
@@ -54,7 +56,7 @@ pub(crate) fn compare(
     }
     let kept = match IndexRecords::read(&old) {
         Ok(before) => before.compare(&IndexRecords::read(&store.join("index"))?, &mut report),
-        // The old index is damaged, which caused the rebuild. It is kept for a manual inspection.
+        // The old index is damaged, and is kept for a manual inspection.
         Err(_) => {
             report.old_unreadable = true;
             true
@@ -71,6 +73,7 @@ pub(crate) fn compare(
 /// An index and its records.
 struct IndexRecords {
     index: Index,
+    /// Digests of the records, to compare them.
     records: RowDigests,
     state: LogState,
 }
@@ -98,6 +101,7 @@ impl IndexRecords {
         differs
     }
 
+    /// Returns the records that `later` lacks, or has in another state.
     fn lost(&self, later: &RowDigests) -> Loss {
         let snapshot = |bytes: Vec<u8>| Some(SnapshotId::from_bytes(bytes.try_into().ok()?));
         let reference = |(name, was, is): (String, Vec<u8>, Option<Vec<u8>>)| LostReference {
@@ -117,6 +121,7 @@ impl IndexRecords {
         }
     }
 
+    /// Describes a lost snapshot, as far as its record in this index can be decoded.
     fn describe(&self, id: SnapshotId) -> LostSnapshot {
         let found = self.index.read().and_then(|txn| self.index.snapshot(&txn, &id)).ok().flatten();
         match found {

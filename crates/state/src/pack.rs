@@ -1,12 +1,13 @@
-//! Packs: append-only files of records, the source of truth of a store.
+//! Packs: append-only files of records, from which everything else in a store that must not be lost can be rebuilt.
 //!
-//! Two roles, one format (16 bytes of header, then records back to back):
+//! All packs have the same format (16 bytes of header, then one record after the other), but two roles:
 //!
-//! - The **log** is shared: every process appends to it while it holds the index's write lock, at the end
-//!   recorded in the index. It holds all commit records, and the objects of small commits. Bytes after the
-//!   recorded end are leftovers of a killed writer or preallocated zeros.
-//! - A **bulk** pack is private to the commit that writes it and complete before that commit's record is
-//!   appended to the log.
+//! - A **log** pack is shared. The log packs together have all commit records, and the objects (chunks of file content,
+//!   and nodes of trees) of small commits. A process appends to the newest log pack while it holds the write lock of
+//!   the index, at the end that is recorded in the index. Bytes after this end are leftovers of a killed writer, or
+//!   zeros that were written in advance.
+//! - A **bulk** pack has the objects of one large commit, and is complete before the commit record is appended to the
+//!   log. Garbage collection moves objects into bulk packs too.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -65,7 +66,7 @@ impl Location {
     }
 }
 
-/// Returns false if the file was deleted.
+/// Returns true unless an open file was deleted.
 pub(crate) fn has_name(file: &File) -> bool {
     file.metadata().is_ok_and(|meta| meta.nlink() > 0)
 }
@@ -73,6 +74,7 @@ pub(crate) fn has_name(file: &File) -> bool {
 /// The directory of packs, with a cache of open files.
 pub(crate) struct Packs {
     directory: PathBuf,
+    /// Packs that are open for reading, by number.
     open: Mutex<HashMap<u32, Arc<File>>>,
 }
 
@@ -89,9 +91,9 @@ impl Packs {
         self.directory.join(format!("{pack:08x}.pack"))
     }
 
-    /// Creates a pack. It is locked before it gets its final name, so that garbage collection can tell a pack
-    /// that is being written from a leftover. It survives a machine crash only after
-    /// [`Packs::sync_directory`].
+    /// Creates a pack with only a header. The file is locked before it gets its final name, so that garbage collection
+    /// can tell a pack that is being written from a leftover. After a machine crash, the file exists only if
+    /// [`Packs::sync_directory`] was called.
     pub(crate) fn create(&self, pack: u32, role: Role) -> Result<File> {
         let path = self.path(pack);
         let new = path.with_extension("new");
@@ -109,7 +111,7 @@ impl Packs {
         header[12..].copy_from_slice(&pack.to_le_bytes());
         file.write_all_at(&header, 0).context("write", &new)?;
         fs::rename(&new, &path).context("rename", &new)?;
-        // The number may have belonged to a pack that was abandoned before it was used.
+        // An abandoned pack, which was never used, may have had the same number.
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&pack);
         Ok(file)
     }
@@ -130,7 +132,7 @@ impl Packs {
             return Ok(Arc::clone(file));
         }
         let file = Arc::new(File::open(self.path(pack))?);
-        // An open file keeps the space of a pack that a garbage collection, maybe of another process, has removed.
+        // Close packs that garbage collection has removed, maybe in another process: open files keep their disk space.
         open.retain(|_, file| has_name(file));
         if open.len() >= OPEN_MAX {
             open.clear();
@@ -139,7 +141,7 @@ impl Packs {
         Ok(file)
     }
 
-    /// Removes an unreferenced pack. Readers that have it open can still read it.
+    /// Removes a pack that the index no longer refers to. Processes that have the file open can still read it.
     pub(crate) fn remove(&self, pack: u32) -> Result<()> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&pack);
         remove_if_exists(&self.path(pack))
@@ -160,7 +162,8 @@ impl Packs {
         Ok(packs)
     }
 
-    /// Reads the record at `location` and verifies its checksum. Returns `Ok(None)` if the pack is gone.
+    /// Reads the record at `location` and verifies its checksum. Returns the decoded header and the whole record;
+    /// `Ok(None)` if the pack no longer exists.
     fn read_record(&self, location: Location) -> Result<Option<(Header, Vec<u8>)>> {
         let file = match self.open(location.pack) {
             Ok(file) => file,
@@ -192,8 +195,8 @@ impl Packs {
         Ok(Some((header, bytes)))
     }
 
-    /// Reads the content of the record at `location` and verifies its hash. Returns `Ok(None)` if the pack is
-    /// gone.
+    /// Reads the content of the record at `location` and verifies its hash. Returns `Ok(None)` if the pack no longer
+    /// exists.
     pub(crate) fn read(&self, location: Location, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         let Some((header, bytes)) = self.read_record(location)? else { return Ok(None) };
         let damaged = |reason| StoreError::Damaged {
@@ -219,9 +222,10 @@ impl Packs {
         self.role(pack).is_ok_and(|role| role.is_some())
     }
 
-    /// Calls `visit` for every intact record of a pack, with its stored bytes. Returns the role of the pack.
+    /// Calls `visit` for every intact record of a pack, with the bytes after its header. Returns the role of the pack.
+    /// If the header of the pack is damaged, it counts as a log pack if it has a commit or checkpoint record.
     ///
-    /// In a log, a header of zeros after an intact record is the end. Damaged bytes are skipped up to the
+    /// In a log pack, a record header of zeros after an intact record is the end. Damaged bytes are skipped up to the
     /// next intact record, so that one flipped bit costs only one record.
     pub(crate) fn scan(
         &self,
@@ -234,6 +238,7 @@ impl Packs {
         let mut role = read_role(&file);
         let mut window = Window::new(&file, length);
         let mut offset = PACK_HEADER_LEN;
+        // True since the last intact record, if damaged bytes follow it.
         let mut in_damage = false;
         while offset + RECORD_HEADER_LEN as u64 <= length {
             match window.read_record(offset).context("read", &path)? {
@@ -247,7 +252,7 @@ impl Packs {
                     }
                 }
                 WindowItem::End if role == Some(Role::Log) && !in_damage => break,
-                // Zeros may be part of the damage; a record never begins with a zero byte.
+                // The zeros may be damage. A record never begins with a zero byte.
                 WindowItem::End => {
                     offset = window.next_nonzero(offset).context("read", &path)?;
                     in_damage = true;
@@ -275,16 +280,19 @@ fn read_role(file: &File) -> Option<Role> {
 
 /// Content of a pack at some offset.
 enum WindowItem<'a> {
+    /// An intact record: its header, and the bytes after it.
     Record(Header, &'a [u8]),
-    /// A header of zeros.
+    /// A record header of zeros.
     End,
     Damage,
 }
 
-/// Sequential reader with a buffer that grows for a large record.
+/// Sequential reader of a pack. Its buffer holds a part of the file, and grows for a large record.
 struct Window<'a> {
     file: &'a File,
+    /// Length of the file in bytes.
     length: u64,
+    /// Offset in the file of the first byte in `buffer`.
     start: u64,
     buffer: Vec<u8>,
 }
@@ -322,6 +330,7 @@ impl<'a> Window<'a> {
         Ok(offset)
     }
 
+    /// Returns bytes of the file. Refills the buffer if it does not hold them.
     fn bytes_at(&mut self, offset: u64, len: usize) -> std::io::Result<&[u8]> {
         let end = offset + len as u64;
         if offset < self.start || end > self.start + self.buffer.len() as u64 {

@@ -1,25 +1,33 @@
 //! Lists of directory entries: sorted by name bytes, split into pages when long.
 //!
-//! Each directory has a *root list*, which is part of its node. A list of at most [`LIST_MAX`] items is stored in one
-//! piece. A longer one is split into *pages*, which are nodes of their own, and the root list then has the ids of
-//! pages as its items. A page ends after every item whose name's hash has its low [`SPLIT_BITS`] zero (a *split
-//! point*). If the list of pages is too long, too, it is split in the same way with the next bits. The split points
-//! depend on the names alone, not on the history of the list, so equal directories have equal pages and a change in
-//! a directory of a million entries rewrites four small pages.
+//! A directory node (the immutable, stored form of a directory, named by its hash) contains a *root list*. A list of at
+//! most [`LIST_MAX`] entries is stored in one piece. A longer one is split into *pages*, which are nodes of their own,
+//! and the items of the root list are then the ids of pages. A page ends after each entry whose name is a *split
+//! point*: the lowest [`SPLIT_BITS`] bits of the hash of the name are zero. If the list of pages is too long as well,
+//! it is split in the same way with the next higher bits. The split points depend on the names alone, not on the
+//! history of the list. So equal directories have equal pages, and a change in a directory of a million entries
+//! rewrites four small pages.
 //!
 //! A list with entries as items has level 0. The level of a list of pages is one more than that of the pages.
 //!
-//! ```text
-//! list    level u8, count, items
-//! entry   name, node reference (see `node.rs`)      level 0 of a directory
-//! child   last name and number of entries below, page id   level > 0 of a directory
-//! time    0 | 1, times id | 2, seconds, nanoseconds | 3, seconds, nanoseconds, link label u64
-//!         (unknown, directory, file or symlink, hard-linked file or symlink)    level 0 of times
-//! child   number of entries below, page id          level > 0 of times
-//! ```
+//! The modification times of the entries are in lists of their own, in separate nodes. These lists have the same shape
+//! as those of the directory: one time for each entry, and one page for each page, but no names. They also have link
+//! labels. Files (or symlinks) with equal link labels in one snapshot are hard links to one file.
 //!
-//! Times have the same shape as the directory they belong to, item by item, without the names. Files
-//! with equal link labels in one snapshot are one file (or symlink) with several names.
+//! ```text
+//! list    level u8, number of items, items
+//!
+//! Items of a directory:
+//! entry   name, node reference (see `node.rs`)                          at level 0
+//! page    last name in the page, number of entries below, page id       above level 0
+//!
+//! Items of times:
+//! time    0                                                             at level 0: unknown
+//!         1, id of the times of the directory                             of a directory
+//!         2, seconds, nanoseconds                                         of a file or symlink
+//!         3, seconds, nanoseconds, link label u64                         of a hard-linked file or symlink
+//! page    number of entries below, page id                              above level 0
+//! ```
 
 use std::ops::Range;
 
@@ -29,9 +37,9 @@ use crate::id::NodeId;
 use crate::node::{self, NodeRef, TAG_DIRECTORY, TAG_PAGE, TAG_TIMES, TAG_TIMES_PAGE, Xattrs, is_valid_name};
 use crate::snapshot::Timestamp;
 
-/// Maximum number of items of a list that is stored in one piece.
+/// Maximum number of items of a root list. A longer list is split into pages.
 pub(crate) const LIST_MAX: usize = 64;
-/// Number of hash bits that decide about a split: a page of a longer list has 2^5 items on average.
+/// Number of hash bits that must be zero at a split point: a page has 2^5 items on average.
 pub(crate) const SPLIT_BITS: u32 = 5;
 /// Maximum number of levels of pages.
 const LEVEL_MAX: u8 = 8;
@@ -43,18 +51,18 @@ const HEADER_RESERVE: usize = 32;
 pub(crate) trait NodeSink {
     fn put_node(&self, node: &[u8]) -> Result<NodeId>;
 
-    /// Writes a list that is already decoded.
+    /// Writes a list as a node.
     fn put_list(&self, list: EncodedList) -> Result<NodeId> {
         self.put_node(list.bytes())
     }
 
-    /// Writes a list of times.
+    /// Writes a list of times as a node.
     fn put_times(&self, times: EncodedList) -> Result<NodeId> {
         self.put_list(times)
     }
 }
 
-/// Modification time of an entry.
+/// Item of a list of times at level 0: modification time and link label of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EntryTime {
     Unknown,
@@ -123,13 +131,13 @@ fn read_time(reader: &mut Reader<'_>) -> Decoded<Timestamp> {
 /// Header of a list, before its items.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListHeader {
-    Directory {
-        mode: u16,
-        xattrs: Xattrs,
-    },
+    /// Header of the root list of a directory.
+    Directory { mode: u16, xattrs: Xattrs },
+    /// Header of a page of a directory.
     Page,
-    /// Modification time of the directory itself.
+    /// Header of the root list of times: modification time of the directory itself.
     Times(Option<Timestamp>),
+    /// Header of a page of times.
     TimesPage,
 }
 
@@ -178,12 +186,14 @@ impl ListHeader {
     }
 }
 
-/// Offsets of an item in the encoded list.
+/// Offsets of an item in the encoded list, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct Item {
+    /// Offset of the name. Equal to `body` in a list of times.
     name: u32,
     /// Offset of the bytes after the name: a node reference, a time, or a reference to a page.
     body: u32,
+    /// Offset after the item.
     end: u32,
     name_len: u8,
 }
@@ -191,19 +201,20 @@ struct Item {
 /// An encoded list with the offsets of its items: the root list or a page of a directory, or of its times.
 #[derive(Debug)]
 pub(crate) struct EncodedList {
-    /// The encoded list, starting at `begin`; offsets of items count from the start of this vector.
+    /// Unused bytes up to `begin`, then the encoded list. Offsets of items count from the start of this vector.
     bytes: Vec<u8>,
     begin: usize,
     pub(crate) header: ListHeader,
     pub(crate) level: u8,
     items: Vec<Item>,
-    /// Number of entries in this list and below.
+    /// Number of entries in this list and in the pages below it.
     pub(crate) entries: u64,
 }
 
-/// Reference from a list to one of its pages. `entries` is the number of entries in the page and below.
+/// Reference from a list to one of its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChildPage {
+    /// Number of entries in the page and in the pages below it.
     pub(crate) entries: u64,
     pub(crate) id: NodeId,
 }
@@ -270,7 +281,7 @@ impl EncodedList {
         self.items[index..].partition_point(|item| item.end as usize <= same_end)
     }
 
-    /// Returns the offset of an encoded item; for one past the last, the end of the list.
+    /// Returns the offset of an encoded item. For `index` equal to the number of items, returns the end of the list.
     fn item_start(&self, index: usize) -> usize {
         match (index.checked_sub(1), self.items.first()) {
             (Some(before), _) => self.items[before].end as usize,
@@ -296,13 +307,13 @@ impl EncodedList {
         self.level > 0
     }
 
-    /// Returns the page of an item above level 0.
+    /// Returns the reference to a page. Only above level 0.
     pub(crate) fn child(&self, index: usize) -> Decoded<ChildPage> {
         read_child(&mut Reader::new(self.body(index)))
     }
 
-    /// Returns the position of the entry `name` at level 0. Above level 0, returns that of the page that would hold the
-    /// entry, or `None` if all names in the pages are smaller.
+    /// Returns the position of the entry `name` at level 0, or `None` if there is no such entry. Above level 0, returns
+    /// the position of the page that has the entry if it exists, or `None` if all names in the pages are smaller.
     pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
         if self.level == 0 {
             return self.items.binary_search_by(|item| self.item_name(item).cmp(name)).ok();
@@ -324,6 +335,8 @@ impl EncodedList {
     }
 }
 
+/// Reads an item, and adds the number of its entries to `entries`. Returns the name, which is empty in a list of times,
+/// and the offsets.
 fn read_item<'a>(
     reader: &mut Reader<'a>,
     header: &ListHeader,
@@ -354,7 +367,7 @@ fn read_child(reader: &mut Reader<'_>) -> Decoded<ChildPage> {
     Ok(ChildPage { entries, id: NodeId::from_bytes(reader.array()?) })
 }
 
-/// Computes the hash that decides where lists split: FNV-1a with a finishing mix. Part of the format.
+/// Computes the hash of a name that decides if it is a split point: FNV-1a with a final mix. Part of the format.
 pub(crate) fn name_hash(name: &[u8]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in name {
@@ -365,6 +378,7 @@ pub(crate) fn name_hash(name: &[u8]) -> u64 {
     hash ^ hash >> 33
 }
 
+/// Returns true if `name` is a split point of the list of a level, so that a page ends after the item with this name.
 fn ends_page(name: &[u8], level: u8) -> bool {
     let bits = name_hash(name) >> (SPLIT_BITS * u32::from(level));
     bits & ((1 << SPLIT_BITS) - 1) == 0
@@ -374,7 +388,7 @@ fn ends_page(name: &[u8], level: u8) -> bool {
 #[derive(Debug, Clone)]
 pub(crate) struct PageRef {
     pub(crate) last_name: Vec<u8>,
-    /// Number of entries in the page and below.
+    /// Number of entries in the page and in the pages below it.
     pub(crate) entries: u64,
     pub(crate) id: NodeId,
     /// Id of the page of times.
@@ -386,9 +400,13 @@ pub(crate) struct DirectoryWriter<'s, S> {
     sink: &'s S,
     /// True if the directory has so many entries that its list is split into pages.
     is_split: bool,
+    /// Entries since the end of the last page.
     list: ListBuilder,
+    /// Times of these entries.
     times: ListBuilder,
+    /// Name of the last of these entries. Only set if the list is split.
     last_name: Vec<u8>,
+    /// Pages that were written or reused so far.
     pages: Vec<PageRef>,
 }
 
@@ -405,7 +423,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         }
     }
 
-    /// Reserves memory for about the size of a list and its times, plus one entry.
+    /// Reserves memory for a list and times of about the size of these, plus one entry.
     pub(crate) fn reserve_like(&mut self, list: &EncodedList, times: &EncodedList) {
         self.list.reserve_like(list);
         self.times.reserve_like(times);
@@ -454,6 +472,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         self.pages.push(page);
     }
 
+    /// Writes the current page and its times, unless it has no entries.
     fn end_page(&mut self) -> Result<()> {
         if self.list.items.is_empty() {
             return Ok(());
@@ -488,7 +507,7 @@ impl<'s, S: NodeSink> DirectoryWriter<'s, S> {
         Ok((directory, times))
     }
 
-    /// Writes pages at `level` whose items are the given pages.
+    /// Writes pages of level `level`, with `pages` as their items. Returns the written pages.
     fn join(&self, pages: &[PageRef], level: u8) -> Result<Vec<PageRef>> {
         let mut joined = Vec::new();
         for group in pages.chunk_by(|page, _| !ends_page(&page.last_name, level)) {
@@ -531,7 +550,7 @@ struct ListBuilder {
 impl ListBuilder {
     /// Adds an item: an entry, or a page with `entries` entries in it and below. Items of times have no name.
     fn push(&mut self, name: Option<&[u8]>, body: &[u8], entries: u64) {
-        self.reserve_head();
+        self.reserve_header();
         let name_len = name.map_or(0, |name| {
             self.bytes.blob(name);
             name.len() as u8
@@ -545,7 +564,7 @@ impl ListBuilder {
 
     /// Adds items of another list at level 0.
     fn push_items(&mut self, list: &EncodedList, items: Range<usize>) {
-        self.reserve_head();
+        self.reserve_header();
         let (from, to) = (list.item_start(items.start), list.item_start(items.end));
         let base = self.bytes.len() as u32;
         let rebased = |offset: u32| base + (offset - from as u32);
@@ -559,7 +578,8 @@ impl ListBuilder {
         }));
     }
 
-    fn reserve_head(&mut self) {
+    /// Reserves space for the header before the first item is added.
+    fn reserve_header(&mut self) {
         if self.bytes.is_empty() {
             self.bytes.resize(HEADER_RESERVE, 0);
         }
@@ -570,9 +590,9 @@ impl ListBuilder {
         self.items.reserve(list.items.len() + 1);
     }
 
-    /// Takes the list as a node and leaves an empty list.
+    /// Completes the list with a header and returns it. The builder is empty afterwards.
     fn take(&mut self, header: ListHeader, level: u8) -> EncodedList {
-        self.reserve_head();
+        self.reserve_header();
         let mut header_bytes = Vec::with_capacity(HEADER_RESERVE);
         header.encode_to(&mut header_bytes);
         header_bytes.push(level);
@@ -614,9 +634,10 @@ mod tests {
 
     const FROZEN_README: u64 = 0x58e5_9bff_9519_d56e;
 
-    struct Ids;
+    /// Sink that checks that written lists can be decoded, and stores nothing.
+    struct CheckingSink;
 
-    impl NodeSink for Ids {
+    impl NodeSink for CheckingSink {
         fn put_node(&self, node: &[u8]) -> Result<NodeId> {
             let page = EncodedList::decode(node.to_vec()).expect("a written node can be decoded");
             assert_eq!(page.bytes(), node);
@@ -631,13 +652,13 @@ mod tests {
             let node = NodeRef::Directory(NodeId::of(&name.to_le_bytes())).encode();
             list.push(Some(format!("{name:05}").as_bytes()), &node, 1);
         }
-        let made = list.take(ListHeader::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0);
-        let read = EncodedList::decode(made.bytes().to_vec()).unwrap();
-        assert_eq!((made.len(), made.entries, &made.header), (read.len(), read.entries, &read.header));
-        for index in 0..made.len() {
-            assert_eq!((made.name(index), made.body(index)), (read.name(index), read.body(index)));
+        let built = list.take(ListHeader::Directory { mode: 0o755, xattrs: Xattrs::new() }, 0);
+        let read = EncodedList::decode(built.bytes().to_vec()).unwrap();
+        assert_eq!((built.len(), built.entries, &built.header), (read.len(), read.entries, &read.header));
+        for index in 0..built.len() {
+            assert_eq!((built.name(index), built.body(index)), (read.name(index), read.body(index)));
         }
-        Ids.put_list(made).unwrap();
+        CheckingSink.put_list(built).unwrap();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Differences as patches in the format of git and `git apply`.
+//! Differences between trees as patches in the format of git, for people and for `git apply`.
 //!
 //! Git knows symlinks and files with or without an execute bit. Other mode bits, extended attributes and
 //! directories are described on lines between the patches, which git ignores.
@@ -17,11 +17,11 @@ use crate::quote::quote_path;
 use crate::tree::Tree;
 use crate::tree_path::join;
 
-/// A difference as text.
+/// Text of one difference, in the format of git.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Patch {
-    /// One section per changed file: none for most changes of directories, two for an entry that changes its
-    /// kind, one for each file of a renamed directory.
+    /// Sections: none for a new or removed directory, two if a file becomes a symlink or the reverse, one for each file
+    /// of a renamed directory, and otherwise one.
     pub sections: Vec<PatchSection>,
 }
 
@@ -37,14 +37,15 @@ pub struct PatchSection {
 /// The change of one file's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PatchBody {
-    /// Nothing.
+    /// The content is the same.
     Same,
     /// Hunks, with the two lines of file names before them.
     Text(Vec<u8>),
-    /// A line that says that the files differ; at least one of them is not text. `git apply` refuses it.
+    /// A line that says that the files differ, because at least one of them is not text. `git apply` refuses such a
+    /// patch.
     Binary(String),
-    /// A line that says that the files differ; at least one of them is too large to compare. `git apply`
-    /// refuses it.
+    /// A line that says that the files differ, because at least one of them is too large to compare. `git apply`
+    /// refuses such a patch.
     TooLarge(String),
 }
 
@@ -54,7 +55,7 @@ impl Patch {
         self.sections.iter().try_for_each(|section| section.write_to(out))
     }
 
-    /// Returns the patch as bytes; content need not be UTF-8.
+    /// Returns the patch as bytes, which may not be UTF-8.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self.write_to(&mut out) {
@@ -76,7 +77,7 @@ impl PatchSection {
     }
 }
 
-/// Formats one difference between `from` and `to` as a patch with `context` lines around each change.
+/// Formats one difference between `from` and `to` as a patch with `context` unchanged lines around each change.
 ///
 /// `git apply` needs at least one line of context, or `--unidiff-zero`.
 pub fn unified_diff(from: &Tree, to: &Tree, difference: &Difference, context: usize) -> Result<Patch> {
@@ -84,7 +85,7 @@ pub fn unified_diff(from: &Tree, to: &Tree, difference: &Difference, context: us
     Ok(Patch { sections: sections.collect::<Result<_>>()? })
 }
 
-/// Returns git's mode of an entry; `None` for a directory.
+/// Returns the mode of an entry in a patch of git; `None` for a directory, which has none.
 fn git_mode(entry: &Entry) -> Option<&'static str> {
     match entry.node.kind() {
         NodeKind::File if entry.node.mode() & 0o100 != 0 => Some("100755"),
@@ -94,8 +95,8 @@ fn git_mode(entry: &Entry) -> Option<&'static str> {
     }
 }
 
-/// Iterator over the sections of one difference. Lazy, because a renamed directory has one for each file
-/// below it.
+/// Iterator over the sections of one difference. Formats each section on demand, because a renamed directory has one
+/// for each file below it.
 pub struct PatchSections {
     from: Tree,
     to: Tree,
@@ -128,16 +129,16 @@ enum Change {
         new: Entry,
     },
     /// Entries of a renamed directory, from `index` on.
-    Below {
+    RenamedChildren {
         from: Vec<u8>,
         to: Vec<u8>,
         directory: DirectoryNode,
-        /// Index of the first entry that is not listed yet.
+        /// Index of the first entry that was not read yet.
         index: u64,
     },
 }
 
-/// Entries of a renamed directory that are read in one batch.
+/// Number of entries of a renamed directory that are read in one batch.
 const LIST_BATCH: u64 = 256;
 
 impl PatchSections {
@@ -165,18 +166,19 @@ impl PatchSections {
         self.compared
     }
 
-    /// Formats a change, or expands it into changes of the entries below.
+    /// Formats a change. Returns `None` if there is nothing to format, or if the change of a directory was replaced by
+    /// pending changes of its entries.
     fn section(&mut self, change: Change) -> Result<Option<PatchSection>> {
         match change {
             Change::Added { path, new } => self.added(&path, &new),
             Change::Removed { path, old } => self.removed(&path, &old),
             Change::Changed { path, old, new } => self.changed(&path, &old, &new).map(Some),
             Change::Renamed { from, to, new: Entry { node: Node::Directory(directory), .. }, .. } => {
-                self.pending.push(Change::Below { from, to, directory, index: 0 });
+                self.pending.push(Change::RenamedChildren { from, to, directory, index: 0 });
                 Ok(None)
             }
             Change::Renamed { from, to, old, new } => Ok(Some(renamed(&from, &to, &old, &new))),
-            Change::Below { from, to, directory, index } => {
+            Change::RenamedChildren { from, to, directory, index } => {
                 self.expand_renamed_directory(from, to, directory, index)?;
                 Ok(None)
             }
@@ -204,7 +206,7 @@ impl PatchSections {
             })
             .collect();
         if children.len() as u64 == LIST_BATCH {
-            self.pending.push(Change::Below { from, to, directory, index: index + LIST_BATCH });
+            self.pending.push(Change::RenamedChildren { from, to, directory, index: index + LIST_BATCH });
         }
         self.pending.extend(children);
         Ok(())
@@ -235,6 +237,7 @@ impl PatchSections {
         Ok(PatchSection { header, body })
     }
 
+    /// Compares the content of an old and a new file; one of them is `None` if the file was added or removed.
     fn body(&mut self, path: &[u8], old: Option<&Entry>, new: Option<&Entry>) -> Result<PatchBody> {
         let (old_text, new_text) = (content(&self.from, old)?, content(&self.to, new)?);
         self.compared += compared_bytes(old) + compared_bytes(new);
@@ -277,6 +280,7 @@ impl Iterator for PatchSections {
     }
 }
 
+/// Formats the rename of a file or symlink with the same content.
 fn renamed(from: &[u8], to: &[u8], old: &Entry, new: &Entry) -> PatchSection {
     let header = format!(
         "{}{}{}similarity index 100%\nrename from {}\nrename to {}\n",
@@ -305,10 +309,12 @@ fn content(tree: &Tree, entry: Option<&Entry>) -> Result<Content> {
     }
 }
 
+/// Returns a path with the prefix that git gives to old (`a`) and new (`b`) files, quoted if necessary.
 fn prefixed(prefix: &[u8], path: &[u8]) -> String {
     quote_path(&join(prefix, path)).into_owned()
 }
 
+/// Returns the name of a file in the header of hunks; `/dev/null` if there is no file.
 fn name_or_null(prefix: &[u8], path: &[u8], entry: Option<&Entry>) -> String {
     entry.map_or_else(|| "/dev/null".to_owned(), |_| prefixed(prefix, path))
 }
@@ -319,10 +325,12 @@ fn with_tab(name: &str) -> String {
     format!("{name}{tab}")
 }
 
+/// Formats the first line of the patch of a file.
 fn git_line(old: &[u8], new: &[u8]) -> String {
     format!("diff --git {} {}\n", prefixed(b"a", old), prefixed(b"b", new))
 }
 
+/// Formats a change of the mode as git does; empty if git knows no difference.
 fn mode_lines(old: &Entry, new: &Entry) -> String {
     match (git_mode(old), git_mode(new)) {
         (Some(old), Some(new)) if old != new => format!("old mode {old}\nnew mode {new}\n"),
@@ -330,7 +338,7 @@ fn mode_lines(old: &Entry, new: &Entry) -> String {
     }
 }
 
-/// Formats changes that git cannot express. Git ignores lines that start with a space here.
+/// Formats changes that git cannot express. Between two patches, git ignores lines that start with a space.
 fn extra_lines(path: &[u8], old: &Entry, new: &Entry) -> String {
     let mut lines = String::new();
     let path = quote_path(if path.is_empty() { b"." } else { path });

@@ -1,9 +1,12 @@
-//! Pending snapshots: snapshots whose process has still to record them elsewhere, such as in a database.
+//! Pending snapshots: snapshots that their process must still record elsewhere, such as in a database.
 //!
-//! The commit of a pending snapshot adds a pin that names the process. The process removes the pin when the snapshot is
-//! recorded, or removes both. If it ends before that, the snapshot is *abandoned*: another process finds it by its pin,
-//! and decides if it was recorded. A process is alive as long as it holds the lock on its file in `pins/`, also while it
-//! is suspended. So no clock decides, and what is under way in another process is never abandoned.
+//! The commit of a pending snapshot also adds a pin, a record that keeps the content of the snapshot and here also
+//! names the process. When the snapshot is recorded, the process removes the pin. If the snapshot cannot be recorded,
+//! the process removes the pin and the snapshot. If the process ends before that, the snapshot is *abandoned*: another
+//! process finds the snapshot by the pin, and finds out if it was recorded.
+//!
+//! A process counts as alive as long as it holds the lock on its file in `pins/`, even while it is suspended. So there
+//! are no timeouts, and a snapshot of a living process is abandoned only on request.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -25,37 +28,40 @@ use crate::pin_store::is_locked;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 
-/// Label of a pending snapshot that an interrupted operation on a workspace may need, with the id of the workspace.
+/// Name of a label of pending snapshots. Its value is the id of a workspace (a writable directory made from a snapshot)
+/// with an operation that may need the snapshot after an interruption.
 pub const WORKSPACE_LABEL: &str = "workspace";
 
-/// Beginning of the holder of the pin of a pending snapshot. The id of the process follows.
-const HOLDER: &str = "snapshot that is not recorded yet, of process ";
-/// Process in the holder of a pin whose snapshot is abandoned at once. No process has this id.
+/// Beginning of [`Pin::holder`] in the pin of a pending snapshot. The id of the process follows: a UUID, not its PID.
+const HOLDER_PREFIX: &str = "snapshot that is not recorded yet, of process ";
+/// Text in place of the id of the process in the pin of a snapshot that was abandoned on request.
 const NO_PROCESS: &str = "none";
-/// End of the name of the lock file of a process.
+/// End of the name of the lock file of a process. The id of the process is before it.
 const LOCK_SUFFIX: &str = ".process";
 
-/// Lock that shows others that this process has a store open. Taken with its first pending snapshot.
+/// Lock that shows other processes that this process has a store open. Taken for the first pending snapshot.
 #[derive(Default)]
 pub(crate) struct ProcessLock {
     held: Mutex<Option<HeldLock>>,
-    /// Held while pending snapshots are abandoned or settled, so that one does not undo the other.
-    order: Mutex<()>,
+    /// Held while this process abandons pending snapshots or ends their pending state, so that one of these does not
+    /// undo the other.
+    transition: Mutex<()>,
 }
 
 struct HeldLock {
+    /// Id of this process, generated for this lock.
     process: PinId,
     path: PathBuf,
     file: File,
 }
 
 impl ProcessLock {
-    /// Excludes other threads that abandon or settle pending snapshots.
-    fn order(&self) -> MutexGuard<'_, ()> {
-        lock(&self.order)
+    /// Excludes other threads that abandon pending snapshots or end their pending state.
+    fn lock_transition(&self) -> MutexGuard<'_, ()> {
+        lock(&self.transition)
     }
 
-    /// Returns the id of this process.
+    /// Returns the id of this process. Takes the lock in `directory` first if it is not held yet.
     fn process(&self, directory: &Path) -> Result<PinId> {
         let mut held = lock(&self.held);
         if let Some(held) = &*held {
@@ -76,7 +82,7 @@ impl HeldLock {
                 Ok(()) if file.metadata().context("stat", &path)?.nlink() > 0 => {
                     return Ok(Self { process, path, file });
                 }
-                // Another process took the file for one that was left behind, and removes it.
+                // Another process found the file before it was locked, and removes it as the file of an ended process.
                 Ok(()) | Err(Errno::WOULDBLOCK) => {}
                 locked => locked.context("lock", &path)?,
             }
@@ -88,20 +94,22 @@ impl Drop for HeldLock {
     fn drop(&mut self) {
         // On failure, another process removes the file when it looks for abandoned snapshots.
         drop(fs::remove_file(&self.path));
-        // Explicitly, because a child process that another thread is forking has the file until it calls `exec`.
+        // Unlocked explicitly, because a child process that another thread is just forking has the file until it calls
+        // `exec`.
         flock(&self.file, FlockOperation::Unlock).unwrap_or(());
     }
 }
 
 impl Store {
-    /// Returns the snapshots that a process had still to record when it ended, unless another pin holds them. They may
-    /// have been recorded: pass those to [`Store::end_pending`], and the others to [`Store::remove_snapshots`].
+    /// Returns the abandoned snapshots, except those that have another pin. Their process may have recorded them
+    /// before it ended, so find out: pass recorded snapshots to [`Store::end_pending`], and the others to
+    /// [`Store::remove_snapshots`].
     pub fn abandoned_snapshots(&self) -> Result<Vec<SnapshotId>> {
         let directory = self.path().join("pins");
-        let (mut pending, mut held, mut processes) = (Vec::new(), HashSet::new(), HashMap::new());
+        let (mut abandoned, mut pinned, mut processes) = (Vec::new(), HashSet::new(), HashMap::new());
         for pin in self.pins()? {
-            let Some(process) = pin.holder.strip_prefix(HOLDER) else {
-                held.insert(pin.snapshot);
+            let Some(process) = pin.holder.strip_prefix(HOLDER_PREFIX) else {
+                pinned.insert(pin.snapshot);
                 continue;
             };
             let is_alive = match processes.get(process) {
@@ -113,32 +121,33 @@ impl Store {
                 }
             };
             if !is_alive {
-                pending.push(pin.snapshot);
+                abandoned.push(pin.snapshot);
             }
         }
         remove_unlocked_files(&directory)?;
-        pending.retain(|snapshot| !held.contains(snapshot));
-        Ok(pending)
+        abandoned.retain(|snapshot| !pinned.contains(snapshot));
+        Ok(abandoned)
     }
 
-    /// Ends the pending state of snapshots that are recorded by now. Ignores those that are not pending.
+    /// Ends the pending state of snapshots, because they are recorded now. Ignores snapshots that are not pending.
     pub fn end_pending(&self, ids: &[SnapshotId]) -> Result<()> {
         let changes = self.changes_to_end_pending(ids)?;
-        // If a crash of the machine undoes this, the snapshots are abandoned, and found to be recorded.
+        // If a crash of the machine undoes this commit, the snapshots are abandoned. The caller of
+        // `abandoned_snapshots` then finds that they are recorded.
         if changes.is_empty() { Ok(()) } else { self.commit_changes(changes, Durability::Buffered) }
     }
 
-    /// Ends the pending state of snapshots of this process that are recorded by now, except those that were abandoned
-    /// since ([`Store::abandon_snapshots`], [`Store::abandon_reference`]). Ignores those that are not pending.
+    /// Ends the pending state of snapshots of this process, because they are recorded now. Ignores snapshots that are
+    /// not pending, or that were abandoned meanwhile ([`Store::abandon_snapshots`], [`Store::abandon_reference`]).
     pub fn end_own_pending(&self, ids: &[SnapshotId]) -> Result<()> {
-        let _order = self.inner.process_lock.order();
+        let _transition_lock = self.inner.process_lock.lock_transition();
         let mut own = Vec::new();
         {
             let txn = self.inner.index.read()?;
             for id in ids {
                 let Some(record) = self.inner.index.pins.get(&txn, pin_of(id).as_bytes())? else { continue };
                 let is_abandoned = Pin::decode(pin_of(id), record)
-                    .is_ok_and(|pin| pin.holder.strip_prefix(HOLDER) == Some(NO_PROCESS));
+                    .is_ok_and(|pin| pin.holder.strip_prefix(HOLDER_PREFIX) == Some(NO_PROCESS));
                 if !is_abandoned {
                     own.push(*id);
                 }
@@ -147,15 +156,16 @@ impl Store {
         self.end_pending(&own)
     }
 
-    /// Removes a reference, and abandons the snapshot that it points to: [`Store::abandoned_snapshots`] returns it from then
-    /// on. Does nothing if there is no such reference.
+    /// Removes a reference (a name of a snapshot), and abandons the snapshot to which it points:
+    /// [`Store::abandoned_snapshots`] returns this snapshot from then on. Does nothing if there is no such reference.
     pub fn abandon_reference(&self, name: &str) -> Result<()> {
-        let _order = self.inner.process_lock.order();
+        let _transition_lock = self.inner.process_lock.lock_transition();
         while let Some(id) = self.reference(name)? {
             let mut changes = vec![Change::RemoveReference { name: name.to_owned(), expect: Expect::At(id) }];
             changes.extend(self.find_snapshot(&id)?.map(|snapshot| put_pin(&snapshot, NO_PROCESS)));
+            // On a full disk, removals use disk space that is reserved for them (`reserve.rs`).
             match self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced)) {
-                // Another process removed or moved it meanwhile.
+                // Another process has removed or changed the reference meanwhile.
                 Err(StoreError::ReferenceMoved { .. }) => {}
                 committed => return committed,
             }
@@ -163,9 +173,9 @@ impl Store {
         Ok(())
     }
 
-    /// Abandons snapshots: [`Store::abandoned_snapshots`] returns them from then on. Ignores those that do not exist.
+    /// Abandons snapshots: [`Store::abandoned_snapshots`] returns them from then on. Ignores ids that do not exist.
     pub fn abandon_snapshots(&self, ids: &[SnapshotId]) -> Result<()> {
-        let _order = self.inner.process_lock.order();
+        let _transition_lock = self.inner.process_lock.lock_transition();
         let mut changes = Vec::new();
         for id in ids {
             changes.extend(self.find_snapshot(id)?.map(|snapshot| put_pin(&snapshot, NO_PROCESS)));
@@ -173,7 +183,8 @@ impl Store {
         if changes.is_empty() { Ok(()) } else { self.commit_changes(changes, Durability::Buffered) }
     }
 
-    /// Returns the changes that end the pending state of those snapshots that are pending: they remove their pins.
+    /// Returns the changes that end the pending state of snapshots, by removing their pins. Ignores snapshots that are
+    /// not pending.
     pub(crate) fn changes_to_end_pending(&self, ids: &[SnapshotId]) -> Result<Vec<Change>> {
         let txn = self.inner.index.read()?;
         let mut changes = Vec::new();
@@ -192,19 +203,20 @@ impl Store {
     }
 }
 
+/// Returns the change that adds or replaces the pin of a pending snapshot.
 fn put_pin(snapshot: &Snapshot, process: &str) -> Change {
     let pin = Pin {
         id: pin_of(&snapshot.id),
         snapshot: snapshot.id,
         tree: snapshot.tree,
         times: snapshot.times,
-        holder: format!("{HOLDER}{process}"),
+        holder: format!("{HOLDER_PREFIX}{process}"),
         ends_with_process: false,
     };
     Change::PutPin { id: pin.id, record: pin.encode() }
 }
 
-/// Returns the id of the pin of a pending snapshot, which follows from that of the snapshot.
+/// Returns the id of the pin of a pending snapshot: the bytes of the id of the snapshot.
 fn pin_of(snapshot: &SnapshotId) -> PinId {
     PinId::from_bytes(*snapshot.as_bytes())
 }
@@ -224,8 +236,8 @@ fn remove_unlocked_files(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes a lock file if its process has ended. It is removed under its lock: otherwise a process that has just created
-/// the file could lock it in between, and would seem to have ended from then on.
+/// Removes a lock file if its process has ended. Holds the lock on the file meanwhile. Otherwise a process that has
+/// just created the file could lock it before it is removed, and would not count as alive.
 fn remove_if_unlocked(path: &Path) -> Result<()> {
     let file = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -277,11 +289,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_abandoned_before_its_process_has_recorded_it_stays_abandoned() {
+    fn an_abandoned_snapshot_stays_abandoned_when_its_process_ends_its_pending_state() {
         let fixture = Fixture::new();
-        let [settled, abandoned] = ["a", "b"].map(|content| fixture.commit(content));
+        let [recorded, abandoned] = ["a", "b"].map(|content| fixture.commit(content));
         fixture.store.abandon_snapshots(&[abandoned]).unwrap();
-        fixture.store.end_own_pending(&[settled, abandoned]).unwrap();
+        fixture.store.end_own_pending(&[recorded, abandoned]).unwrap();
         assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [abandoned]);
         assert_eq!(fixture.store.pins().unwrap().len(), 1);
     }
@@ -289,7 +301,7 @@ mod tests {
     #[test]
     fn a_snapshot_is_abandoned_when_its_process_ends_before_it_is_recorded() {
         let fixture = Fixture::new();
-        let [recorded, removed, left] = ["a", "b", "c"].map(|content| fixture.commit(content));
+        let [recorded, removed, unrecorded] = ["a", "b", "c"].map(|content| fixture.commit(content));
         fixture.store.end_pending(&[recorded]).unwrap();
         fixture.store.remove_snapshots(&[removed]).unwrap();
         assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [], "its process is alive");
@@ -297,12 +309,12 @@ mod tests {
 
         let fixture = fixture.reopen();
         let later = fixture.commit("d");
-        assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [left]);
-        // Its content is there until somebody has decided.
+        assert_eq!(fixture.store.abandoned_snapshots().unwrap(), [unrecorded]);
+        // Garbage collection does not affect an abandoned snapshot.
         fixture.store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
-        fixture.store.remove_snapshots(&[left]).unwrap();
+        fixture.store.remove_snapshots(&[unrecorded]).unwrap();
         assert_eq!(fixture.store.abandoned_snapshots().unwrap(), []);
-        fixture.store.end_pending(&[later, left, removed]).unwrap();
+        fixture.store.end_pending(&[later, unrecorded, removed]).unwrap();
         assert_eq!(fixture.store.pins().unwrap(), []);
         let kept: Vec<SnapshotId> = fixture.store.snapshots().unwrap().iter().map(|one| one.id).collect();
         assert_eq!(kept, [recorded, later]);
@@ -344,10 +356,10 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_that_others_abandon_at_the_same_time_is_abandoned_once() {
+    fn a_reference_can_be_abandoned_by_several_threads_at_once() {
         let fixture = Fixture::new();
-        for round in 0..20 {
-            let id = fixture.commit(&format!("{round}"));
+        for attempt in 0..20 {
+            let id = fixture.commit(&format!("{attempt}"));
             fixture.store.set_reference("main", Expect::Absent, id, Durability::Buffered).unwrap();
             std::thread::scope(|scope| {
                 let abandon = || scope.spawn(|| fixture.store.abandon_reference("main"));
@@ -386,11 +398,11 @@ mod tests {
     #[test]
     fn an_abandoned_snapshot_is_known_after_the_index_was_rebuilt() {
         let fixture = Fixture::new();
-        let left = fixture.commit("a");
+        let unrecorded = fixture.commit("a");
         let Fixture { home, store } = fixture;
         drop(store);
         fs::remove_dir_all(home.path().join("store/index")).unwrap();
         let store = Store::open_or_create(home.path().join("store")).unwrap();
-        assert_eq!(store.abandoned_snapshots().unwrap(), [left]);
+        assert_eq!(store.abandoned_snapshots().unwrap(), [unrecorded]);
     }
 }

@@ -1,4 +1,5 @@
-//! Pin records. A pin keeps a tree alive even if no snapshot refers to it.
+//! Pins: records that protect the tree of a snapshot from garbage collection, even if the snapshot is removed. A mount
+//! or a workspace (a writable directory made from a snapshot) pins the snapshot that it uses.
 
 use crate::child_objects::ObjectId;
 use crate::codec::{DecodeError, Decoded, Reader, Write};
@@ -12,13 +13,13 @@ pub struct Pin {
     pub id: PinId,
     /// Snapshot that was pinned.
     pub snapshot: SnapshotId,
-    /// Tree that is kept alive.
+    /// Tree that is protected.
     pub tree: TreeId,
-    /// Times of that tree.
+    /// Root of the second tree with the modification times of that tree. It is protected too.
     pub times: NodeId,
-    /// Text that says who holds the pin, for example `lazy mount on PATH`; chosen by the caller.
+    /// Text that names the holder of the pin, for example `lazy mount on PATH`; chosen by the caller.
     pub holder: String,
-    /// True if the pin ends with its process.
+    /// True if the pin ends with the process that made it.
     pub ends_with_process: bool,
 }
 
@@ -52,7 +53,7 @@ impl Pin {
     }
 }
 
-/// Returns the objects that an encoded pin keeps alive.
+/// Returns the root nodes that an encoded pin protects, with everything below them; none if it cannot be decoded.
 pub(crate) fn roots(record: &[u8]) -> Vec<ObjectId> {
     Pin::decode(PinId::from_bytes([0; 16]), record).map_or_else(
         |_| Vec::new(),

@@ -1,7 +1,8 @@
 //! Pins of a store: adding, listing and removing them.
 //!
-//! A mount or a workspace pins the trees that it uses. A pin lasts until it is removed. A process pin also
-//! ends with its process, which holds a lock on the lock file of the pin.
+//! A pin protects the content of a snapshot from garbage collection. A mount or a workspace (a writable directory made
+//! from a snapshot) pins the snapshots that it uses. A pin lasts until it is removed. A process pin also ends with its
+//! process, which holds a lock on a file with the id of the pin.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use crate::store::Store;
 pub struct ProcessPin {
     store: Store,
     id: PinId,
+    /// Path of the locked file.
     path: PathBuf,
     _lock: File,
 }
@@ -34,22 +36,22 @@ enum PinLifetime {
 }
 
 impl Store {
-    /// Pins a snapshot: keeps its content alive until the pin is removed. `holder` is a text that says who holds the
-    /// pin.
+    /// Pins a snapshot: protects its content from garbage collection until the pin is removed. `holder` is a text that
+    /// names the holder of the pin.
     pub fn pin(&self, snapshot: &Snapshot, holder: &str) -> Result<PinId> {
         self.pin_with(snapshot, holder, Durability::Synced)
     }
 
-    /// Pins like [`Store::pin`], with the given durability. A buffered pin may be lost in a machine crash, so
-    /// the caller must check for it afterwards.
+    /// Pins like [`Store::pin`], with the given durability. A buffered pin may be lost in a machine crash, so the
+    /// caller must check after a crash if the pin still exists.
     pub fn pin_with(&self, snapshot: &Snapshot, holder: &str, durability: Durability) -> Result<PinId> {
         let id = PinId::generate();
         self.pin_as(id, snapshot, holder, durability)?;
         Ok(id)
     }
 
-    /// Pins like [`Store::pin_with`], with an id that the caller has already recorded, so that the pin cannot
-    /// leak.
+    /// Pins like [`Store::pin_with`], with an id from the caller. If the caller records the id before, it can remove
+    /// the pin even after a crash.
     pub fn pin_as(&self, id: PinId, snapshot: &Snapshot, holder: &str, durability: Durability) -> Result<()> {
         self.put_pin(id, snapshot, holder, PinLifetime::UntilRemoved, durability)
     }
@@ -86,12 +88,12 @@ impl Store {
         self.commit_changes(vec![change], durability)
     }
 
-    /// Removes a pin.
+    /// Removes a pin. Does nothing if it does not exist.
     pub fn unpin(&self, id: PinId) -> Result<()> {
         self.commit_changes(vec![Change::RemovePin(id)], Durability::Buffered)
     }
 
-    /// Returns all pins.
+    /// Returns all pins that can be decoded.
     pub fn pins(&self) -> Result<Vec<Pin>> {
         let txn = self.inner.index.read()?;
         let rows = self.inner.index.read_all_rows(&txn, &self.inner.index.pins)?;

@@ -1,4 +1,4 @@
-//! Platform differences: the same functions for each operating system.
+//! Functions that are implemented differently for each operating system.
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -1,7 +1,7 @@
 //! Paths as text that can be parsed back: unchanged if that is safe, otherwise C-quoted.
 //!
-//! A quoted path is in double quotes with the escapes of git, so that git can read it. Plain UTF-8 names are
-//! not quoted, in any script.
+//! A quoted path is in double quotes with the escapes of git, so that git can read it. Unlike git, this leaves names in
+//! non-ASCII scripts unquoted if they are valid UTF-8.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ pub fn quote_path(path: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Parses the output of [`quote_path`]; returns `None` if it cannot be such output.
+/// Parses the output of [`quote_path`]; returns `None` if the text has an invalid quoting.
 pub fn unquote_path(text: &str) -> Option<Cow<'_, [u8]>> {
     match text.strip_prefix('"') {
         None => Some(Cow::Borrowed(text.as_bytes())),
@@ -23,7 +23,7 @@ pub fn unquote_path(text: &str) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// Formats a path for an error message: whole if it is short, else its beginning and its end.
+/// Formats a path for an error message: completely if it is short, else only its beginning and its end.
 pub fn shorten_path(path: &[u8]) -> Cow<'_, str> {
     const UNSHORTENED_MAX: usize = 512;
     const END_LEN: usize = 120;
@@ -61,7 +61,7 @@ fn quoted(path: &[u8]) -> String {
     out
 }
 
-/// Bytes that are escaped as a letter or symbol, each with that character.
+/// Bytes that are escaped as a backslash and one character, each with that character.
 const LETTERS: [(u8, char); 9] = [
     (0x07, 'a'),
     (0x08, 'b'),
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ordinary_paths_are_left_alone() {
+    fn ordinary_paths_are_not_quoted() {
         for path in ["src/main.rs", "with space", "über/文.txt", ""] {
             assert_eq!(quote_path(path.as_bytes()), path);
         }
@@ -145,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn odd_paths_are_quoted_as_git_quotes_them() {
+    fn control_characters_and_invalid_utf8_are_quoted_like_in_git() {
         assert_eq!(quote_path(b"a\nb\t\"c\\"), r#""a\nb\t\"c\\""#);
         assert_eq!(quote_path(b"caf\xe9/\x01\x7f"), r#""caf\351/\001\177""#);
         assert_eq!(quote_path("é\n".as_bytes()), r#""é\n""#);
     }
 
     #[test]
-    fn no_control_character_reaches_a_terminal() {
+    fn quoted_paths_have_no_control_characters() {
         assert_eq!(quote_path("\u{9b}31mred\u{a0}".as_bytes()), "\"\\302\\23331mred\u{a0}\"");
         for character in ('\0'..='\u{9f}').filter(|character| character.is_control()) {
             let path = format!("a{character}é");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_survives() {
+    fn every_byte_round_trips() {
         let all: Vec<u8> = (1..=255).collect();
         for path in [&all[..], b"\"", b"\\", b"a\xf0\x9f\n", b"\"a\"", "\u{7f}é".as_bytes()] {
             assert_eq!(unquote_path(&quote_path(path)).as_deref(), Some(path));

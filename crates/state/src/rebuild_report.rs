@@ -1,4 +1,7 @@
-//! Reports of rebuilds: the new index, and the losses in comparison with the old one.
+//! Reports of rebuilds of the index: the number of records in the new index, and records that only the old one had.
+//!
+//! The index is the LMDB database of a store. It is rebuilt from the packs: append-only files with all objects and the
+//! log, the sequence of all commits.
 
 use std::path::PathBuf;
 
@@ -12,9 +15,9 @@ use crate::snapshot::Timestamp;
 /// Report of a rebuild of the index from the packs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RebuildReport {
-    /// Contents of the new index.
+    /// Number of records in the new index.
     pub index: IndexCounts,
-    /// Number of commits at the end of the log that a machine crash left incomplete, and that were dropped.
+    /// Number of commits at the end of the log that were dropped, because a machine crash has left them incomplete.
     pub commits_given_up: u64,
     /// True if commit records are missing from the middle of the log.
     pub log_damaged: bool,
@@ -22,7 +25,7 @@ pub struct RebuildReport {
     pub old_unreadable: bool,
     /// Records of the old index that the packs no longer hold.
     pub lost: Loss,
-    /// Wrong rows of the old index: they differ from the log, and are right in the new index.
+    /// Rows of the old index that differed from the complete log. The new index has the right rows.
     #[serde(rename = "mended")]
     pub wrong_rows: Vec<Damage>,
     /// Directory of the old index, if it was kept.
@@ -34,9 +37,9 @@ pub struct RebuildReport {
 pub struct Loss {
     /// Snapshots, oldest first.
     pub snapshots: Vec<LostSnapshot>,
-    /// References by name.
+    /// References (names of snapshots), sorted by name.
     pub references: Vec<LostReference>,
-    /// Episodes, oldest first.
+    /// Episodes (steps of searches), oldest first.
     pub episodes: Vec<EpisodeId>,
 }
 
@@ -45,9 +48,9 @@ pub struct Loss {
 pub struct LostSnapshot {
     /// Unique id.
     pub id: SnapshotId,
-    /// Creation time; `None` if its record could not be decoded.
+    /// Creation time; `None` if the record of the snapshot could not be decoded.
     pub time: Option<Timestamp>,
-    /// Message; `None` if its record could not be decoded.
+    /// Message; `None` if the record of the snapshot could not be decoded.
     pub message: Option<String>,
 }
 

@@ -1,7 +1,8 @@
-//! One record of a pack (an append-only file of the store, see `pack.rs`): the unit that is written, checked and read.
+//! One record of a pack (an append-only file of the store, see `pack.rs`): a header, and content that may be
+//! compressed.
 //!
 //! ```text
-//! 0   kind       u8    1 chunk, 2 node, 3 commit, 4 checkpoint; 0 is the end
+//! 0   kind       u8    1 chunk, 2 node, 3 commit, 4 checkpoint; 0 after the last record
 //! 1   encoding   u8    0 plain, 1 zstd
 //! 2   zero       u16
 //! 4   stored     u32   length of the bytes after the header
@@ -11,7 +12,7 @@
 //! 48  stored bytes
 //! ```
 //!
-//! The checksum detects a torn or damaged record without decoding it; the id verifies the content. Both are
+//! The checksum detects an incomplete or damaged record without decompressing it; the id verifies the content. Both are
 //! checked before content is returned.
 
 use std::cell::RefCell;
@@ -22,22 +23,24 @@ use crate::error::{Result, StoreError};
 /// Length of a record's header in bytes.
 pub(crate) const RECORD_HEADER_LEN: usize = 48;
 
-/// Largest content of one record in bytes: lengths are 32 bits, and offsets in a pack are 32 bits too.
+/// Largest content of one record in bytes. Keeps lengths, and offsets in a pack, within 32 bits.
 pub(crate) const RAW_MAX: usize = 1 << 30;
 
-/// Content length in bytes below which compression is not tried: it saves hardly anything beside the header of a
-/// record.
+/// Content length in bytes below which compression is not tried: the header of the record is nearly as large.
 const COMPRESS_MIN: usize = 64;
 
 /// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
+    /// A piece of file content.
     Chunk = 1,
+    /// A file, directory or symlink of a tree.
     Node = 2,
-    /// Changes of one transaction of the store: of snapshots, references, pins and episodes.
+    /// Changes of one commit: of snapshots, references (names), pins (protection from garbage collection) and episodes
+    /// (steps of searches).
     Commit = 3,
-    /// All snapshots, references, pins and episodes of the store, at the start of a new log.
+    /// Copy of all snapshots, references, pins and episodes of the store, or a part of it.
     Checkpoint = 4,
 }
 
@@ -76,12 +79,12 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Returns the length of the whole record.
+    /// Returns the length of the whole record in bytes, header included.
     pub(crate) fn total(&self) -> u64 {
         RECORD_HEADER_LEN as u64 + u64::from(self.stored)
     }
 
-    /// Decodes a header. Returns `Ok(None)` for a header of zeros, the end of the written part.
+    /// Decodes a header. Returns `Ok(None)` for a header of zeros, which follows the last record of a pack.
     pub(crate) fn decode(bytes: &[u8; RECORD_HEADER_LEN]) -> Decoded<Option<Self>> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -115,7 +118,7 @@ impl Header {
         stored.len() == self.stored as usize && checksum(header, stored) == self.checksum
     }
 
-    /// Returns the content after verifying its hash.
+    /// Decompresses the content if necessary, and returns it after verifying its hash.
     pub(crate) fn open(&self, stored: &[u8]) -> Decoded<Vec<u8>> {
         let raw = if self.compressed { decompress(stored, self.raw as usize)? } else { stored.to_vec() };
         if raw.len() != self.raw as usize || blake3::hash(&raw).as_bytes() != &self.id {
@@ -128,13 +131,13 @@ impl Header {
 /// Compression level of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compression {
-    /// Uncompressed: where microseconds matter more than bytes.
+    /// No compression, to save time.
     None,
     Fast,
     Thorough,
 }
 
-/// Content length in bytes below which zstd's levels 1 and 2 give the same result.
+/// Content length in bytes below which levels 1 and 2 of zstd give the same result.
 const THOROUGH_MIN: usize = 8 << 10;
 
 impl Compression {
@@ -203,14 +206,14 @@ struct Compressor {
 }
 
 thread_local! {
-    // Contexts take a megabyte and are slow to create; every thread keeps its own.
+    // A context takes a megabyte and is slow to create, so every thread keeps one.
     static COMPRESSOR: RefCell<Option<Compressor>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
 impl Compressor {
-    /// Compresses `raw`. The output buffer is large enough for the worst case: running out of space midway
-    /// would leave the context unusable.
+    /// Compresses `raw`. Reserves an output buffer for the worst case, because the context would be unusable after it
+    /// has run out of space.
     fn compress(&mut self, raw: &[u8], level: i32) -> std::io::Result<&[u8]> {
         if self.level != level {
             self.context.set_compression_level(level)?;
@@ -241,7 +244,7 @@ fn compress_into(out: &mut Vec<u8>, raw: &[u8], level: i32) -> bool {
             }
             Ok(_) => false,
             Err(_) => {
-                // Not expected to happen; the next record gets a fresh context.
+                // Not expected. The next record gets a new context.
                 *slot = None;
                 false
             }

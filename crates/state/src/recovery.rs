@@ -1,15 +1,19 @@
 //! Rebuilding the index from the packs, after a machine crash or on request.
 //!
-//! The log is replayed from its last complete checkpoint. If parts of a later checkpoint are missing and
-//! the log before it cannot replace them, its remaining parts are kept and the rest is reported as lost.
+//! The index is the LMDB database of a store. Packs are append-only files with all objects (chunks of file content, and
+//! nodes of trees) and the log, the sequence of all commits. A checkpoint is a copy of all snapshots, references,
+//! episodes and pins in the log.
 //!
-//! Everything up to the last synced commit that is known to have reached the disk is kept, damaged or not,
-//! for `verify` to report. After that, the log may have gaps and leftovers of killed writers: a commit is
-//! valid only if its record names the commit before it and all its content exists. The first invalid commit
-//! and all later ones are dropped. Without a machine crash, nothing acknowledged is missing, so the content
-//! of a commit is checked only if its record does not name the commit before it.
+//! The log is replayed from its last complete checkpoint. If parts of a later checkpoint are missing and the log before
+//! this checkpoint cannot replace them, its remaining parts are used and the rest is reported as lost.
 //!
-//! The rebuild ends with a new log that begins with a checkpoint, so that dropped commits stay dropped.
+//! All commits up to the last synced one that is known to have reached the disk are kept, even if they are damaged;
+//! `verify` reports the damage. After that position, the log may have gaps and leftovers of killed writers. There, a
+//! commit is valid only if its record names the commit before it and all its content exists. The first invalid commit
+//! and all later ones are dropped. Without a machine crash, no acknowledged commit is missing, so the content of a
+//! commit is checked only if its record does not name the commit before it.
+//!
+//! At the end, the rebuild starts a new log pack with a checkpoint, so that dropped commits stay dropped.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -32,43 +36,45 @@ use crate::pin;
 use crate::rebuild_report::RebuildReport;
 use crate::record::Kind;
 
-/// Directory of the new index until it is complete.
+/// Name of the directory of the new index until it is complete.
 const NEW_INDEX: &str = "index.new";
 
 /// Rebuilds the index of the store in `path`. The caller holds the store's lock exclusively.
 ///
-/// The new index is built next to the old one and replaces it when it is complete. The old one is compared
-/// with it afterwards, and kept if it has records that the packs no longer hold.
+/// The new index is built next to the old one and replaces it when it is complete. Afterwards, the two are compared.
+/// The old index is kept under another name if it differs or cannot be read.
 pub(crate) fn rebuild(path: &Path) -> Result<RebuildReport> {
-    let crashed = may_have_crashed(path);
-    // Until the rebuild is done, every open of the store must rebuild the index, with the same assumption
-    // about a crash.
-    index_trust::set(path, &if crashed { "rebuilding".to_owned() } else { rebuilding_marker() })?;
+    let state = old_index_state(path);
+    // If this rebuild is interrupted, the next process that opens the store must rebuild the index, with the same
+    // assumption about a crash.
+    let marker = match state {
+        OldIndexState::MaybeInconsistent => "rebuilding".to_owned(),
+        OldIndexState::Consistent => rebuilding_marker(),
+    };
+    index_trust::set(path, &marker)?;
     let new = path.join(NEW_INDEX);
     remove_directory(&new)?;
     fs::create_dir_all(&new).context("create", &new)?;
-    let report = match build(path, &new, crashed) {
+    let report = match build(path, &new, state) {
         Ok(report) => report,
         Err(error) => {
-            // On a full disk, the partial index is in the way of the next attempt.
+            // The disk may be full. The partial index would take space that the next attempt needs.
             drop(remove_directory(&new));
             return Err(error);
         }
     };
     let old = install_index(path, &new)?;
     index_trust::set(path, &index_trust::boot_id())?;
-    let state = if crashed { OldIndexState::MaybeInconsistent } else { OldIndexState::Consistent };
     old_index::compare(path, old, report, state)
 }
 
-/// Builds an index in `new`.
-fn build(path: &Path, new: &Path, crashed: bool) -> Result<RebuildReport> {
+/// Builds an index in the directory `new`.
+fn build(path: &Path, new: &Path, old: OldIndexState) -> Result<RebuildReport> {
     let packs = Packs::new(path.join("packs"));
     let contents = PackContents::scan(&packs)?;
     let index = Index::open(new)?;
     let mut txn = index.write()?;
-    let ReplayResult { commits_given_up, log_damaged } =
-        replay(&packs, &contents, &index, &mut txn, crashed)?;
+    let ReplayResult { commits_given_up, log_damaged } = replay(&packs, &contents, &index, &mut txn, old)?;
     index.commit(txn)?;
     index.sync()?;
     let txn = index.read()?;
@@ -80,10 +86,10 @@ fn build(path: &Path, new: &Path, crashed: bool) -> Result<RebuildReport> {
     })
 }
 
-/// Replaces the old index by the new one. Returns the path that the old one was moved to.
+/// Replaces the old index by the new one. Returns the path to which the old one was moved; `None` if there was none.
 fn install_index(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
     let directory = path.join("index");
-    // An empty index held nothing.
+    // An empty index is removed.
     let old = if fs::metadata(directory.join("data.mdb")).is_ok_and(|data| data.len() > 0) {
         let old = old_index::name_for_old_index(path)?;
         fs::rename(&directory, &old).context("rename", &directory)?;
@@ -97,13 +103,18 @@ fn install_index(path: &Path, new: &Path) -> Result<Option<PathBuf>> {
     Ok(old)
 }
 
-/// Returns true if the machine may have crashed since the packs were last written.
-fn may_have_crashed(path: &Path) -> bool {
+/// Returns the state of the old index: the machine may have crashed since the packs were last written.
+fn old_index_state(path: &Path) -> OldIndexState {
     let marker = index_trust::read(path).unwrap_or_default();
-    !index_trust::is_clean(&marker) && marker != index_trust::boot_id() && marker != rebuilding_marker()
+    let is_of_boot = marker == index_trust::boot_id() || marker == rebuilding_marker();
+    if index_trust::is_clean(&marker) || is_of_boot {
+        OldIndexState::Consistent
+    } else {
+        OldIndexState::MaybeInconsistent
+    }
 }
 
-/// Returns the trust marker of a rebuild without a preceding machine crash.
+/// Returns the trust marker (`index_trust.rs`) during a rebuild without a machine crash before it.
 fn rebuilding_marker() -> String {
     format!("rebuilding in {}", index_trust::boot_id())
 }
@@ -112,7 +123,9 @@ fn rebuilding_marker() -> String {
 #[derive(Default)]
 struct PackContents {
     objects: HashMap<ObjectId, Location>,
+    /// Commit and checkpoint records.
     log: LogRecords,
+    /// Numbers of the packs.
     packs: Vec<u32>,
     /// Highest number of a pack.
     last_pack: u32,
@@ -144,8 +157,7 @@ impl PackContents {
 struct ReplayResult {
     /// Number of commits at the end of the log that were dropped.
     commits_given_up: u64,
-    /// Set if the record of a kept commit does not name the commit before it, or if parts of the last
-    /// checkpoint are missing.
+    /// True if commits or parts of a checkpoint are missing before the end of the replayed log.
     log_damaged: bool,
 }
 
@@ -155,8 +167,9 @@ fn replay(
     contents: &PackContents,
     index: &Index,
     txn: &mut RwTxn<'_>,
-    crashed: bool,
+    old: OldIndexState,
 ) -> Result<ReplayResult> {
+    let has_crashed = old == OldIndexState::MaybeInconsistent;
     let LogReplay { checkpoint, commits, incomplete_checkpoint, is_lossy } = contents.log.replay_plan();
     let mut state = LogState { next_pack: contents.last_pack + 1, epoch: 1, ..LogState::default() };
     for part in &checkpoint {
@@ -168,15 +181,16 @@ fn replay(
     }
     let durable_end = contents.log.durable_end();
     let last_durable = commits.iter().rposition(|commit| commit.synced && commit.end() <= durable_end);
+    // Number of leading commits that are kept in any case.
     let durable_count = last_durable.map_or(0, |last| last + 1);
     let mut reachability = Reachability::new(packs, contents);
     let mut result = ReplayResult { commits_given_up: commits.len() as u64, log_damaged: is_lossy };
     for (position, commit) in commits.into_iter().enumerate() {
         let changes = commit.read_changes(packs)?;
         let follows = commit.previous == state.last_commit_id;
-        if position >= durable_count && (crashed || !follows) {
+        if position >= durable_count && (has_crashed || !follows) {
             let is_complete = reachability.visit(&roots(&changes))?;
-            if !is_complete || (crashed && !follows) {
+            if !is_complete || (has_crashed && !follows) {
                 break;
             }
         }
@@ -188,23 +202,24 @@ fn replay(
             index.apply(txn, change)?;
         }
     }
-    // A checkpoint is written only when everything before it is on disk. So missing commits before a checkpoint were
-    // lost by damage.
+    // A checkpoint is written only when everything before it is on disk. So if commits before a checkpoint are missing,
+    // the log is damaged.
     result.log_damaged |= incomplete_checkpoint.is_some_and(|sequence| sequence > state.sequence);
     index_reachable(packs, contents, index, txn)?;
     for pack in &contents.packs {
         index.packs.put(txn, &pack.to_be_bytes(), &[])?;
-        // The checkpoint promises that everything is on disk.
+        // A checkpoint may be written only when everything before it is on disk.
         packs.open_for_writing(*pack)?.sync_data().context("sync", &packs.path(*pack))?;
     }
     packs.sync_directory()?;
+    // The new index has the objects of all commits in their tables.
     state.settled_up_to = state.sequence;
     checkpoint::write(packs, index, txn, state, CheckpointOrigin::Rebuild)?;
     Ok(result)
 }
 
-/// Indexes the objects that records reach. Other objects in the packs may refer to objects that were deleted
-/// long ago.
+/// Adds the objects to the index that are reachable from snapshots and pins. Other objects in the packs may refer to
+/// objects that garbage collection has deleted.
 fn index_reachable(packs: &Packs, contents: &PackContents, index: &Index, txn: &mut RwTxn<'_>) -> Result<()> {
     let mut reachability = Reachability::new(packs, contents);
     let mut snapshots = Vec::new();
@@ -234,10 +249,11 @@ fn roots(changes: &[Change]) -> Vec<ObjectId> {
     roots
 }
 
-/// Walk over reachable objects that visits each once.
+/// Traversal of reachable objects that visits each object once.
 struct Reachability<'a> {
     packs: &'a Packs,
     contents: &'a PackContents,
+    /// Objects that were visited and exist.
     seen: HashSet<ObjectId>,
 }
 
@@ -246,8 +262,8 @@ impl<'a> Reachability<'a> {
         Self { packs, contents, seen: HashSet::new() }
     }
 
-    /// Visits all objects reachable from `roots`. Returns true if all of them exist; those visited before
-    /// are not checked again.
+    /// Visits all objects reachable from `roots`, except those that were visited before. Returns true if all of them
+    /// exist and can be decoded.
     fn visit(&mut self, roots: &[ObjectId]) -> Result<bool> {
         let mut complete = true;
         let mut queue = roots.to_vec();

@@ -11,7 +11,7 @@ use crate::store::Store;
 /// Maximum length of a name in bytes.
 const NAME_MAX: usize = 255;
 
-/// Validates the name of a reference. A commit does the same; call this to fail before expensive work.
+/// Fails if a reference cannot have this name. A commit checks names too; call this to fail before expensive work.
 ///
 /// `~` is not allowed, because `name~1` denotes an ancestor.
 pub fn check_reference_name(name: &str) -> Result<()> {
@@ -47,7 +47,7 @@ impl Store {
         Ok(rows.iter().filter_map(|(name, target)| decode(name, target)).collect())
     }
 
-    /// Returns the references whose names begin with `prefix`, sorted by name. Reads no others.
+    /// Returns the references whose names begin with `prefix`, sorted by name. Reads no other references.
     pub fn references_with_prefix(&self, prefix: &str) -> Result<Vec<(String, SnapshotId)>> {
         // LMDB rejects empty and very long keys.
         if prefix.is_empty() {
@@ -65,8 +65,8 @@ impl Store {
         Ok(found)
     }
 
-    /// Returns the name of the first reference to the snapshot `id` among those whose names begin with `prefix`. Reads
-    /// no others.
+    /// Returns the name of the first reference to the snapshot `id` among the references whose names begin with
+    /// `prefix`; `None` if there is none. Reads no other references.
     pub fn first_reference_to(&self, id: &SnapshotId, prefix: &str) -> Result<Option<String>> {
         if prefix.len() > NAME_MAX {
             return Ok(None);
@@ -75,8 +75,8 @@ impl Store {
         self.first_between(id, Bound::Included(prefix.as_bytes()), bound_before(after.as_deref()))
     }
 
-    /// Returns the name of the first reference to the snapshot `id` among those whose names do not begin with `prefix`.
-    /// Reads no others.
+    /// Returns the name of the first reference to the snapshot `id` among the references whose names do not begin with
+    /// `prefix`; `None` if there is none. Reads no other references.
     pub fn first_reference_outside(&self, id: &SnapshotId, prefix: &str) -> Result<Option<String>> {
         let before = self.first_between(id, Bound::Unbounded, Bound::Excluded(prefix.as_bytes()))?;
         match (before, end_of_prefix(prefix)) {
@@ -85,6 +85,7 @@ impl Store {
         }
     }
 
+    /// Returns the name of the first reference to the snapshot `id` among the references with names between two bounds.
     fn first_between(&self, id: &SnapshotId, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Option<String>> {
         // LMDB rejects empty keys.
         let from = if from == Bound::Included(&[][..]) { Bound::Unbounded } else { from };
@@ -101,7 +102,8 @@ impl Store {
         Ok(None)
     }
 
-    /// Points a reference to `to` if its current value matches `expect`.
+    /// Sets a reference to the snapshot `to`. Fails with [`StoreError::ReferenceMoved`] if its current value does not
+    /// match `expect`.
     pub fn set_reference(
         &self,
         name: &str,
@@ -113,29 +115,32 @@ impl Store {
         self.commit_changes(vec![change], durability)
     }
 
-    /// Removes a reference if its current value matches `expect`.
+    /// Removes a reference. Fails with [`StoreError::ReferenceMoved`] if its current value does not match `expect`.
     pub fn remove_reference(&self, name: &str, expect: Expect) -> Result<()> {
         let change = Change::RemoveReference { name: name.to_owned(), expect };
+        // On a full disk, removals use disk space that is reserved for them (`reserve.rs`).
         self.retry_with_disk_reserve(|| self.commit_changes(vec![change.clone()], Durability::Synced))
     }
 
-    /// Removes a reference and the snapshot that it points to, both or neither. Fails if another reference points to
-    /// the snapshot.
+    /// Removes a reference and the snapshot that it points to, in one commit. Fails if the reference does not point to
+    /// `snapshot`, or if another reference does too.
     pub fn remove_reference_with_snapshot(&self, name: &str, snapshot: SnapshotId) -> Result<()> {
         let expect = Expect::At(snapshot);
+        // If the snapshot is pending (not yet recorded elsewhere), its pin is removed too.
         let mut changes = self.changes_to_end_pending(&[snapshot])?;
         changes.push(Change::RemoveReference { name: name.to_owned(), expect });
         changes.push(Change::RemoveSnapshot(snapshot));
         self.retry_with_disk_reserve(|| self.commit_changes(changes.clone(), Durability::Synced))
     }
 
-    /// Commits changes of snapshots, references, pins and episodes, without new objects.
+    /// Commits changes of snapshots, references and other records, without new objects.
     pub(crate) fn commit_changes(&self, changes: Vec<Change>, durability: Durability) -> Result<()> {
         self.inner.commit(crate::new_objects::NewObjects::default(), changes, durability)
     }
 }
 
-/// Returns the smallest text after all texts with a prefix; `None` if there is none. Names are ASCII.
+/// Returns the smallest byte string that is greater than all strings with a prefix; `None` for an empty prefix. Names
+/// of references are ASCII.
 fn end_of_prefix(prefix: &str) -> Option<Vec<u8>> {
     let mut end = prefix.as_bytes().to_vec();
     let last = end.last_mut()?;
@@ -143,6 +148,7 @@ fn end_of_prefix(prefix: &str) -> Option<Vec<u8>> {
     Some(end)
 }
 
+/// Returns the upper bound of names before `end`; no bound if it is `None`.
 fn bound_before(end: Option<&[u8]>) -> Bound<&[u8]> {
     end.map_or(Bound::Unbounded, Bound::Excluded)
 }
@@ -200,8 +206,8 @@ mod tests {
         let removed = |id| store.remove_snapshots(&[id]);
         let (kept, other) = (snapshot(), snapshot());
         set("main", kept).unwrap();
-        // The first removal reads all references into memory. A reference that was set before is found, and so is one
-        // that is set afterwards.
+        // The first removal reads all references into memory. A reference that was set before is found, and a reference
+        // that is set afterwards is found as well.
         removed(snapshot()).unwrap();
         assert!(
             matches!(removed(kept), Err(StoreError::Refused(_))),

@@ -1,8 +1,9 @@
 //! Targets of references in memory, so that removing a snapshot need not read all references.
 //!
-//! A snapshot that a reference points to cannot be removed. The index has references by name only, and a store may have
-//! a million of them. So a process that removes snapshots keeps their targets, together with the id of the last commit
-//! that they include. After a commit of another process the ids differ, and all references are read again.
+//! A reference is a name of a snapshot, its target. The target of a reference cannot be removed. The index has
+//! references by name only, and a store may have a million of them. So a process that removes snapshots keeps the
+//! targets of all references in memory, with the id of the last commit that they include. If the last commit of the
+//! store has another id, because another process has committed, all references are read again.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,17 +14,17 @@ use crate::log_record::Change;
 /// Id of the last commit record, as in [`LogState`](crate::log_state::LogState).
 pub(crate) type CommitId = [u8; 32];
 
-/// Maximum number of added targets, after which all references are read again: former targets stay in the set,
-/// because another reference may point to them.
+/// Maximum number of targets that are added before all references are read again. Former targets stay in the set until
+/// then, because another reference may point to them.
 const STALE_MAX: usize = 10_000;
 
-/// Targets of all references at some commit, and some former targets.
+/// Targets of all references after some commit, and some former targets.
 #[derive(Debug, Default)]
 pub(crate) struct ReferenceTargets(Mutex<Option<Targets>>);
 
 #[derive(Debug)]
 struct Targets {
-    /// Last commit that is included.
+    /// Id of the last commit that is included.
     commit: CommitId,
     ids: HashSet<SnapshotId>,
     /// Number of targets that were added since all references were read.
@@ -35,18 +36,19 @@ impl ReferenceTargets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if no reference points to a snapshot at this commit; false if a reference may.
+    /// Returns true if no reference points to a snapshot after this commit; false if one may, or if the targets after
+    /// this commit are not known.
     pub(crate) fn is_no_target(&self, commit: &CommitId, id: &SnapshotId) -> bool {
         self.lock().as_ref().is_some_and(|targets| targets.commit == *commit && !targets.ids.contains(id))
     }
 
-    /// Sets the targets of all references at a commit.
+    /// Sets the targets of all references after a commit.
     pub(crate) fn replace(&self, commit: CommitId, ids: HashSet<SnapshotId>) {
         *self.lock() = Some(Targets { commit, ids, added: 0 });
     }
 
-    /// Includes the changes of the commits after `from`, of which `to` is the last. Does nothing if other commits are
-    /// missing.
+    /// Includes the changes of the commits after `from`, of which `to` is the last. Does nothing if the targets do not
+    /// include `from`.
     pub(crate) fn advance<'c>(
         &self,
         from: &CommitId,
@@ -87,7 +89,7 @@ mod tests {
         assert!(!targets.is_no_target(&second, &other), "another process has committed");
         targets.advance(&first, &second, [set(other)].iter());
         assert!(targets.is_no_target(&second, &third) && !targets.is_no_target(&second, &other));
-        // The commits between were not seen.
+        // The targets already include `second`, so changes after `first` do not continue them.
         targets.advance(&first, &later, [].iter());
         assert!(!targets.is_no_target(&later, &third));
     }

@@ -1,8 +1,8 @@
 //! The reserve: disk space that only removals and garbage collections use.
 //!
-//! It is a preallocated file in the store. On a full disk, an operation that frees space deletes this file
-//! first, to have space for a commit record, index pages and a checkpoint (the copy of all records at the
-//! start of a new log, `checkpoint.rs`). The file is allocated again when there is enough free space.
+//! It is a preallocated file in the store. On a full disk, an operation that frees space deletes this file first. It
+//! needs the space for a commit record, pages of the index (an LMDB database) and maybe a checkpoint (a copy of all
+//! records in the log, `checkpoint.rs`). The file is allocated again when there is enough free space.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use crate::error::{IoContext as _, Result};
 use crate::platform;
 
-/// Minimum size of the reserve in bytes. The size of the index is added to it, because garbage collection may
+/// Size of the reserve in bytes for an empty index. The size of the index is added, because garbage collection may
 /// rewrite every page of the index.
 const SIZE_MIN: u64 = 1 << 20;
-/// Multiple of the size of the reserve that must be free before it is allocated.
+/// Multiple of the size of the reserve that must be free on the disk before the reserve is allocated.
 const FREE_SPACE_FACTOR: u64 = 4;
 
 /// The reserve file of one store.
@@ -36,8 +36,8 @@ impl Reserve {
         fs::remove_file(&self.path).is_ok()
     }
 
-    /// Fails if there is no reserve and less than [`SIZE_MIN`] of free space: once the reserve is released,
-    /// the remaining space is only for removals.
+    /// Fails if there is no reserve and less than [`SIZE_MIN`] of free space: after the reserve was released, its space
+    /// is only for operations that free space.
     pub(crate) fn check_free_space(&self) -> Result<()> {
         if self.path.exists() || free_bytes(&self.path) >= SIZE_MIN {
             return Ok(());
@@ -46,8 +46,8 @@ impl Reserve {
             .context("commit to", self.path.parent().unwrap_or(&self.path))
     }
 
-    /// Allocates the reserve if it is missing or too small for the index, and there is enough free space.
-    /// Errors are ignored.
+    /// Allocates the reserve if it is missing or too small for the index, and there is enough free space. Ignores
+    /// errors.
     pub(crate) fn try_allocate(&self) {
         let index_len = length(&self.index_file);
         let size = SIZE_MIN + index_len;
@@ -63,6 +63,7 @@ impl Reserve {
     }
 }
 
+/// Returns the length of a file in bytes; 0 if it does not exist.
 fn length(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |meta| meta.len())
 }
@@ -72,6 +73,7 @@ fn free_bytes(path: &Path) -> u64 {
     rustix::fs::statvfs(directory).map_or(0, |stat| stat.f_bavail * stat.f_frsize)
 }
 
+/// Creates a file of `len` bytes whose blocks are allocated on the disk.
 fn allocate(path: &Path, len: u64) -> io::Result<()> {
     const WRITE_SIZE: usize = 1 << 20;
     let file = File::create(path)?;

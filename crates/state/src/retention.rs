@@ -6,13 +6,14 @@ use crate::error::Result;
 use crate::snapshot::{Snapshot, Timestamp};
 use crate::store::Store;
 
-/// Rules for keeping snapshots. A snapshot is kept if a rule, a reference, a pin or an episode keeps it;
-/// without any rule, all are kept.
+/// Rules for keeping snapshots. Without any rule, all snapshots are kept. Otherwise a snapshot is kept if a rule
+/// applies to it, or if a reference (a name), a pin (of a mount or another user) or an episode (a step of a search)
+/// refers to it.
 #[derive(Debug, Clone, Default)]
 pub struct Retention {
     /// Number of the newest snapshots to keep.
     pub keep_last: Option<usize>,
-    /// Time at or after which snapshots are kept.
+    /// Time from which on snapshots are kept.
     pub keep_since: Option<Timestamp>,
     /// True to keep snapshots that have a label.
     pub keep_labelled: bool,
@@ -38,6 +39,7 @@ impl Store {
         let mut in_use: HashSet<_> = self.references()?.into_iter().map(|(_, id)| id).collect();
         in_use.extend(self.pins()?.into_iter().map(|pin| pin.snapshot));
         in_use.extend(self.all_episodes()?.into_iter().map(|episode| episode.snapshot));
+        // Position of the oldest snapshot that `keep_last` keeps.
         let first_of_newest = snapshots.len().saturating_sub(rules.keep_last.unwrap_or(0));
         let mut plan = RetentionPlan::default();
         for (position, snapshot) in snapshots.into_iter().enumerate() {

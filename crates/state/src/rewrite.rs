@@ -1,4 +1,8 @@
 //! Rewriting a directory with some entries changed.
+//!
+//! Stored directories are immutable, so a change writes a new directory node. A long directory is split into pages
+//! (`page.rs`), and the new node reuses pages without changes. Modification times are in separate nodes with the same
+//! pages, which are rewritten together with the directory.
 
 use std::borrow::Cow;
 
@@ -20,9 +24,10 @@ pub(crate) struct Edit<'a> {
     pub(crate) entry: Option<EncodedEntry<'a>>,
 }
 
-/// Writes the directory `base` with `edits` applied, which must be sorted by name. `base` and the result are the
-/// ids of a directory and of its times; `None` for a new directory. `header` and `modified` replace those of the
-/// base if they are `Some`.
+/// Writes the directory `base` into `batch`, the new objects of a commit, with `edits` applied, which must be sorted
+/// by name. `base` has the ids of a directory node and of the node with its times; `None` for a new directory. Returns
+/// these ids of the written directory. `header` (mode and attributes) and `modified` (modification time) replace those
+/// of the base if they are `Some`.
 pub(crate) fn rewrite_directory(
     store: &Store,
     batch: &Batch,
@@ -63,7 +68,8 @@ fn total_after(store: &Store, id: NodeId, root: &EncodedList, edits: &[Edit<'_>]
     let mut total = root.entries;
     for edit in edits {
         let exists = if root.is_split() {
-            store.find_entry(id, None, edit.name)?.is_some()
+            let no_times = None;
+            store.find_entry(id, no_times, edit.name)?.is_some()
         } else {
             root.position_of(edit.name).1
         };
@@ -76,8 +82,8 @@ fn total_after(store: &Store, id: NodeId, root: &EncodedList, edits: &[Edit<'_>]
     Ok(total)
 }
 
-/// Merges edits into a directory whose root list is split into pages. A page without edits is reused if the entries
-/// before it end a page, which the hash of the last name decides (`page.rs`).
+/// Merges edits into a directory that is split into pages. A page without edits is reused if the page before it ends
+/// where it ended in the base. The hash of the last name of a page decides about its end (`page.rs`).
 fn merge_pages(
     store: &Store,
     writer: &mut DirectoryWriter<'_, Batch>,
@@ -88,6 +94,7 @@ fn merge_pages(
     let pages = store.leaf_pages(id, times)?;
     let last = pages.len().saturating_sub(1);
     for (position, page) in pages.into_iter().enumerate() {
+        // Number of edits in this page. The last page also takes names after all existing ones.
         let edit_count = if position == last {
             edits.len()
         } else {
@@ -106,7 +113,7 @@ fn merge_pages(
     Ok(())
 }
 
-/// Writes the entries of a list at level 0, with `edits` applied.
+/// Writes the entries of a list without pages, or of one page, with `edits` applied.
 fn merge(
     writer: &mut DirectoryWriter<'_, Batch>,
     list: &EncodedList,
@@ -125,6 +132,7 @@ fn merge(
     writer.push_entries(list, times, index..list.len())
 }
 
+/// Writes the entries of a new directory.
 fn push_edits(writer: &mut DirectoryWriter<'_, Batch>, edits: &[Edit<'_>]) -> Result<()> {
     for edit in edits {
         if let Some((node_ref, time)) = &edit.entry {

@@ -1,5 +1,8 @@
-//! Digests of the records of a store (snapshots, references, episodes, pins), to compare two sources of them: an index,
-//! and a replayed log. Memory use depends on the number of records and not on their size.
+//! Digests (hashes) of the records of a store, to compare two copies of them: the index, which is an LMDB database, and
+//! the log of all commits, replayed. Memory use depends on the number of records and not on their size.
+//!
+//! Records are snapshots, references (names of snapshots), episodes (steps of searches), and pins, which protect
+//! snapshots from garbage collection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +19,7 @@ use crate::unsettled_cache::Row;
 
 type Digest = [u8; 16];
 
+/// Returns the first half of the hash of a row.
 fn digest(row: &[u8]) -> Digest {
     let mut digest = [0; 16];
     digest.copy_from_slice(&blake3::hash(row).as_bytes()[..16]);
@@ -28,7 +32,7 @@ pub(crate) struct RowDigests {
     snapshots: BTreeMap<SnapshotId, Digest>,
     /// Tree id and snapshot id of each snapshot: keys of the table `trees`.
     trees: BTreeSet<Vec<u8>>,
-    /// Target of each reference, by name. Not a complete id if the row is damaged.
+    /// Target of each reference, by name. Not a valid snapshot id if the row is damaged.
     references: BTreeMap<Vec<u8>, Vec<u8>>,
     episodes: BTreeMap<EpisodeId, Digest>,
     /// Parent id and id of each episode: keys of the table `episode_children`.
@@ -42,9 +46,9 @@ pub(crate) struct RowDigests {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowDifference {
     Changed,
-    /// Only the log has it.
+    /// The row is in the log only.
     Missing,
-    /// Only the index has it.
+    /// The row is in the index only.
     Unlogged,
 }
 
@@ -99,7 +103,8 @@ impl RowDigests {
         self.tree_keys.insert(snapshot.id, key);
     }
 
-    /// Reads the rows that `txn` sees. Rows are not decoded.
+    /// Reads the rows that `txn` sees. Does not decode them, except unsettled rows, which have the objects and
+    /// snapshots of a small commit until these are moved to their tables.
     pub(crate) fn of_index(index: &Index, txn: &RoTxn<'_>) -> Result<Self> {
         let mut records = Self::default();
         for_each_row(txn, &index.snapshots, |key, row| {
@@ -133,7 +138,7 @@ impl RowDigests {
         Ok(records)
     }
 
-    /// Returns all differences between these records, of an index, and those of the log.
+    /// Returns all differences between these records, which are from an index, and those of the log.
     pub(crate) fn differences_from(&self, log: &Self) -> Vec<Damage> {
         let mut differences = Vec::new();
         let mut report = |snapshot, problem| differences.push(Damage { snapshot, path: None, problem });
@@ -179,8 +184,8 @@ impl RowDigests {
         lost.map(|(id, _)| *id).collect()
     }
 
-    /// Returns the references that `later` lacks or has with another target: name, target in these records,
-    /// target in `later`.
+    /// Returns the references that `later` lacks or has with another target: name, target in these records, and target
+    /// in `later`, which is `None` if `later` lacks the reference.
     pub(crate) fn references_missing_in(&self, later: &Self) -> Vec<(String, Vec<u8>, Option<Vec<u8>>)> {
         let changed =
             self.references.iter().filter(|(name, target)| later.references.get(*name) != Some(target));
@@ -193,6 +198,7 @@ impl RowDigests {
     }
 }
 
+/// Returns the keys of rows that differ, in no particular order.
 fn row_differences<'a, K: Ord, V: PartialEq>(
     index: &'a BTreeMap<K, V>,
     log: &'a BTreeMap<K, V>,
@@ -212,6 +218,7 @@ fn format_target(target: &[u8]) -> String {
     }
 }
 
+/// Returns the key of an episode in the table `episode_children`.
 fn child_key(id: EpisodeId, parent: Option<EpisodeId>) -> Vec<u8> {
     episode_key(parent.as_ref().map(EpisodeId::as_bytes), id.as_bytes())
 }

@@ -20,7 +20,7 @@ impl Timestamp {
         Self::from(SystemTime::now())
     }
 
-    /// Returns this time as both times of a file, for `utimensat`.
+    /// Returns this time as access time and modification time of a file, for `utimensat`.
     pub(crate) fn file_times(self) -> Timestamps {
         let time = Timespec {
             tv_sec: self.0.div_euclid(1_000_000_000),
@@ -40,17 +40,17 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// A snapshot: an immutable record over a tree. Snapshots keep objects alive.
+/// A snapshot: an immutable record of a tree. Garbage collection keeps the objects of all snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
     /// Unique id.
     pub id: SnapshotId,
-    /// Content.
+    /// Tree with all files.
     pub tree: TreeId,
-    /// Root of a second tree of the same shape, with modification times, and with the labels that tell which names
-    /// are hard links to one file.
+    /// Root of a second tree of the same shape, with modification times and link labels. A link label is a number that
+    /// all hard links to one file have in common.
     pub times: NodeId,
-    /// Snapshots it was derived from.
+    /// Snapshots that this one was derived from.
     pub parents: Vec<SnapshotId>,
     /// Author, free text.
     pub author: String,
@@ -58,21 +58,22 @@ pub struct Snapshot {
     pub message: String,
     /// Creation time.
     pub time: Timestamp,
-    /// Labels; retention can keep labelled snapshots.
+    /// Labels: texts by name, for the caller. Retention rules can keep snapshots with labels.
     pub labels: BTreeMap<String, String>,
-    /// Root filesystem of the sandbox that the snapshot was made in; `None` if the snapshot has only the workspace.
+    /// Root filesystem of the sandbox in which the snapshot was made; `None` if the snapshot has only the files of a
+    /// directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root: Option<Box<SnapshotRoot>>,
 }
 
-/// Root filesystem of a sandbox as a part of a snapshot: a tree of its own, beside the tree of the workspace.
+/// Root filesystem of a sandbox as a part of a snapshot: a tree of its own, beside the tree of its working directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SnapshotRoot {
-    /// Content. Owners of files other than user 0 are extended attributes of the tree.
+    /// Tree with all files. Extended attributes name the owner of a file, unless it is user 0.
     pub tree: TreeId,
     /// Root of the second tree, as in [`Snapshot::times`].
     pub times: NodeId,
-    /// Name of the template that the root filesystem was made from.
+    /// Name of the template, the root filesystem from which the sandbox was started.
     pub template: String,
 }
 
@@ -80,7 +81,7 @@ pub struct SnapshotRoot {
 const ROOT_TAG: u8 = 1;
 
 impl Snapshot {
-    /// Returns the nodes that the snapshot keeps alive with everything below them.
+    /// Returns the ids of the root nodes of all trees of the snapshot.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = [u8; 32]> + '_ {
         let of_root = self.root.iter().flat_map(|root| [*root.tree.as_bytes(), *root.times.as_bytes()]);
         [*self.tree.as_bytes(), *self.times.as_bytes()].into_iter().chain(of_root)

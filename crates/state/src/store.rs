@@ -6,21 +6,23 @@
 //!               Locks on single bytes of it are independent of that: a byte per epoch of garbage collection
 //!               protects the objects in use (`gc_guards.rs`), and two bytes keep processes on a read-only
 //!               file system and writers apart (`access_lock.rs`)
-//! packs/        append-only files of checksummed records, which hold all objects and commits (`pack.rs`)
+//! packs/        append-only files of checksummed records, which hold all commits and objects: chunks of file content,
+//!               and nodes of trees (`pack.rs`)
 //! index/        LMDB index of the packs, which can be rebuilt from them (`index.rs`)
-//! index.old-N   former index that a rebuild kept, because it has records that differ (`old_index.rs`)
+//! index.old-N   old index that a rebuild has kept, because its records differ from those of the new one
+//!               (`old_index.rs`)
 //! boot          trust marker of the index: `clean`, or the boot id of the machine that writes the index; after
 //!               another boot the index is rebuilt (`index_trust.rs`)
 //! reserve       disk space for removals and garbage collections on a full disk (`reserve.rs`)
-//! pins/         lock files of pins that end with their process, and of processes with pending snapshots
-//!               (`pending.rs`); a pin keeps the content of a snapshot alive while a mount or a workspace uses it
-//!               (`pin_store.rs`)
-//! directories/  state of each directory that was snapshotted or checked out
-//!               (`directory/tracked_directory.rs`). Fingerprints of its files, the stat records, are in the
-//!               index (`directory/stat_index.rs`)
+//! pins/         lock files of pins that end with their process (a pin protects the content of a snapshot while a mount
+//!               or a workspace uses it, `pin_store.rs`), and of processes with pending snapshots (which they must
+//!               still record elsewhere, `pending.rs`)
+//! directories/  state of each directory that was stored as a snapshot or checked out
+//!               (`directory/tracked_directory.rs`). The fingerprints of its files are in the index
+//!               (`directory/stat_index.rs`)
 //! ```
 //!
-//! This file has the handle and the reading of objects; `store/open.rs` opens and creates stores. Other
+//! This file has the handle [`Store`] and the reading of objects; `store/open.rs` opens and creates stores. Other
 //! operations are methods of [`Store`] in the file of their subject.
 
 mod open;
@@ -61,7 +63,7 @@ pub struct Store {
     uncommitted: Option<Arc<dyn ObjectSource>>,
     /// Cancels reads and writes of objects through this handle.
     cancel: Cancel,
-    /// Memory limits of this handle's walks.
+    /// Memory limits of traversals of directories and trees through this handle.
     walk_limits: WalkLimits,
 }
 
@@ -80,13 +82,16 @@ pub(crate) struct Inner {
     pub(crate) commit_queue: CommitQueue,
     pub(crate) log: Log,
     pub(crate) reference_targets: ReferenceTargets,
+    /// Cache of the lists of entries of directories, decoded, and of their times (`page.rs`).
     pub(crate) lists: Cache<NodeId, Arc<EncodedList>, IdHashBuilder>,
-    /// True once the trust marker on disk has the id of this boot; see [`Inner::mark_index_dirty`].
+    /// True once the file `boot` has the id of this boot; see [`Inner::mark_index_dirty`].
     is_index_dirty: AtomicBool,
     /// Version of the format on disk, as this process last read or wrote it.
     format: AtomicU32,
+    /// The open file `lock`, on which this process has a shared `flock`.
     lock: File,
     pub(crate) reserve: Reserve,
+    /// Lock that shows other processes that this one is alive, if it has committed pending snapshots.
     pub(crate) process_lock: ProcessLock,
     /// Report of the rebuild of the index when the store was opened, because that was necessary or requested;
     /// `None` if the index was not rebuilt.
@@ -99,8 +104,8 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// Stores that this process has open, by canonical path. LMDB must not be opened twice by one process, so
-/// opening a store twice gives the same one.
+/// Stores that this process has open, by canonical path. A process must not open an LMDB database twice, so if a store
+/// is opened again, the result is another handle of the same [`Inner`].
 static OPEN: LazyLock<Mutex<HashMap<PathBuf, Weak<Inner>>>> = LazyLock::new(Mutex::default);
 
 impl Store {
@@ -119,8 +124,8 @@ impl Store {
         self.inner.rebuild.as_ref()
     }
 
-    /// Returns a handle whose operations fail with [`StoreError::Cancelled`] once `cancel` is set. It also
-    /// applies to trees opened through the handle. A commit that has begun to write its record is finished.
+    /// Returns a handle whose operations fail with [`StoreError::Cancelled`] once `cancel` is set. This also applies to
+    /// trees opened through the handle. A commit that has already begun to write to the log is not cancelled.
     pub fn with_cancel(&self, cancel: Cancel) -> Self {
         Self { cancel, ..self.clone() }
     }
@@ -130,23 +135,23 @@ impl Store {
         &self.cancel
     }
 
-    /// Returns a handle whose walks through directories and trees are bounded by `limits`. It also applies to
+    /// Returns a handle that limits the memory of traversals of directories and trees. The limits also apply to
     /// comparisons of trees opened through the handle.
     pub fn with_walk_limits(&self, limits: WalkLimits) -> Self {
         Self { walk_limits: limits, ..self.clone() }
     }
 
-    /// Returns the limits of this handle's walks.
+    /// Returns the memory limits of traversals through this handle.
     pub fn walk_limits(&self) -> WalkLimits {
         self.walk_limits
     }
 
-    /// Returns a handle that also reads the objects of `source`, which take precedence.
+    /// Returns a handle that reads an object from `source` if the source has it, and otherwise from the store.
     pub(crate) fn with_object_source(&self, source: Arc<dyn ObjectSource>) -> Self {
         Self { uncommitted: Some(source), ..self.clone() }
     }
 
-    /// Counts the records in the index, whether or not the packs still have them.
+    /// Counts the records in the index. Does not check that the packs have them.
     pub fn index_counts(&self) -> Result<IndexCounts> {
         let txn = self.inner.index.read()?;
         self.inner.index.counts(&txn)
@@ -163,7 +168,7 @@ impl Store {
         }
     }
 
-    /// Takes a guard that protects objects from garbage collection.
+    /// Takes a guard: objects that exist now are not deleted by garbage collection before the guard is dropped.
     pub(crate) fn guard(&self) -> Result<Guard> {
         self.inner.gc_guards.guard(|| self.inner.gc_epoch())
     }
@@ -188,7 +193,8 @@ impl Store {
         self.inner.read_object(kind, id)
     }
 
-    /// Reads a node that has a list, through the cache: a directory, a page of one, or the same of its times.
+    /// Reads a node with a list of entries or of their times, through the cache: a directory, one of its pages, the
+    /// times of a directory, or a page of them.
     pub(crate) fn read_list(&self, id: &NodeId) -> Result<Arc<EncodedList>> {
         self.cancel.check()?;
         if let Some(list) = self.inner.lists.get(id) {
@@ -201,7 +207,7 @@ impl Store {
         Ok(list)
     }
 
-    /// Adds a list that was just written to the cache, which this process has in memory.
+    /// Puts a list into the cache, because it was just written and may be read soon.
     pub(crate) fn cache_list(&self, id: NodeId, list: EncodedList) {
         let weight = list.weight();
         self.inner.lists.insert(id, Arc::new(list), weight);
@@ -209,13 +215,14 @@ impl Store {
 }
 
 impl Inner {
-    /// Returns the current epoch of garbage collection: a number that increases whenever objects are
-    /// condemned; 0 for an empty store.
+    /// Returns the current epoch of garbage collection: a number that increases whenever objects are condemned (about
+    /// to be deleted); 0 for an empty store.
     pub(crate) fn gc_epoch(&self) -> Result<u64> {
         let txn = self.index.read()?;
         Ok(self.index.log_state(&txn)?.map_or(0, |state| state.epoch))
     }
 
+    /// Returns the content of an object; `None` if the store does not have it.
     pub(crate) fn read_object(&self, kind: Kind, id: &[u8; 32]) -> Result<Option<Vec<u8>>> {
         // Garbage collection may move the object to another pack between the lookup and the read.
         for _ in 0..8 {
@@ -231,8 +238,9 @@ impl Inner {
         Ok(None)
     }
 
-    /// Writes the id of this boot to the trust marker: the index is not synced, so after another boot it must be
-    /// rebuilt. Must be called before every write to the index; after the first call it costs nothing.
+    /// Writes the id of this boot to the file `boot`, the trust marker of the index. The index is not synced, so after
+    /// another boot it must be rebuilt. Must be called before every write to the index. Only the first call of a
+    /// process writes.
     pub(crate) fn mark_index_dirty(&self) -> Result<()> {
         if self.is_index_dirty.load(Ordering::Acquire) {
             return Ok(());
@@ -245,7 +253,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Raises the version of the format to `version`, on disk, if it is lower. Two threads may do so at once.
+    /// Sets the version of the format on disk to `version` if it is lower. Several threads may call this at once.
     pub(crate) fn raise_format(&self, version: u32) -> Result<()> {
         if self.format.load(Ordering::Acquire) < version {
             format::write(&self.path, version)?;
@@ -254,8 +262,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Syncs the index and marks it clean if this is the last process to close the store, so that a reboot
-    /// needs no rebuild.
+    /// Syncs the index and marks it as clean, so that it need not be rebuilt after a reboot. Does nothing if another
+    /// process has the store open.
     fn close_cleanly(&self) -> Result<()> {
         if !self.is_index_dirty.load(Ordering::Acquire) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Support for tests and fuzz targets: trees that the public API would reject, and the decoders of all stored
-//! formats. Only with the feature `failpoints`.
+//! Support for tests and fuzz targets: trees that the public API would reject, damaged stores, and the decoders of all
+//! stored formats with samples. Only with the feature `failpoints`.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +24,14 @@ use crate::store::Store;
 use crate::unsettled_cache::Row;
 use crate::virtual_tree::{commit_snapshot, file_node_ref, symlink_node_ref};
 
-/// Reads an archive to its end as an import does, and discards it. Limits keep the test fast.
+/// Reads an archive to its end with the checks of an import, and discards the content. Small limits keep tests fast.
 pub fn read_archive(bytes: &[u8]) -> std::result::Result<(), ArchiveError> {
     let limits = ArchiveLimits { bytes: 1 << 30, entries: 10_000, metadata: 16 << 20 };
     crate::archive::read_through(bytes, limits)
 }
 
-/// Sets the header checksum of every block of an archive, so that a mutated archive is not rejected for that
-/// alone.
+/// Sets the header checksum of every block of an archive, so that a mutated archive is not rejected only because of its
+/// checksums.
 pub fn fix_checksums(archive: &mut [u8]) {
     for block in archive.chunks_exact_mut(512) {
         if block.iter().any(|byte| *byte != 0) {
@@ -49,7 +49,7 @@ pub enum RawEntry {
     File(Vec<u8>),
     /// A symlink with this target.
     Symlink(Vec<u8>),
-    /// A directory with the content of this tree, whose times are not known.
+    /// A directory with the content of this tree and without modification times.
     Directory(TreeId),
 }
 
@@ -75,6 +75,7 @@ impl RawTree {
     /// Commits the tree as a snapshot.
     pub fn commit(&self, store: &Store) -> Result<Snapshot> {
         let batch = store.batch()?;
+        // The encoding of directories is described in `node.rs` and `page.rs`.
         let mut directory = vec![TAG_DIRECTORY, 0];
         directory.extend_from_slice(&0o755u16.to_le_bytes());
         let mut times = vec![TAG_TIMES, 0];
@@ -106,8 +107,8 @@ impl RawTree {
     }
 }
 
-/// Commits a snapshot with the tree of another one below `levels` directories named `d`, deeper than a tree may
-/// be.
+/// Commits a snapshot with the tree of `inner` below `levels` directories named `d`. The result may be deeper than the
+/// public API allows.
 pub fn commit_nested(store: &Store, inner: &Snapshot, levels: usize) -> Result<Snapshot> {
     let batch = store.batch()?;
     let (mut tree, mut times) = (inner.tree.root(), inner.times);
@@ -120,10 +121,11 @@ pub fn commit_nested(store: &Store, inner: &Snapshot, levels: usize) -> Result<S
     commit_snapshot(store, batch.finish()?, tree.into(), times, Vec::new(), new)
 }
 
-/// Decodes bytes and encodes the result again; returns `None` if they do not decode.
+/// Function that decodes bytes and encodes the result again. Returns `None` if the bytes cannot be decoded.
 pub type Reencode = fn(&[u8]) -> Option<Vec<u8>>;
 
-/// Makes the log state in the index of a closed store undecodable, as another version of the format might.
+/// Replaces the state of the log in the index of a closed store by one that cannot be decoded, as after another
+/// version of this program has written it.
 pub fn make_log_state_unreadable(store: &std::path::Path) -> Result<()> {
     let index = Index::open(&store.join("index"))?;
     let mut txn = index.write()?;
@@ -131,7 +133,7 @@ pub fn make_log_state_unreadable(store: &std::path::Path) -> Result<()> {
     index.commit(txn)
 }
 
-/// Holds the write lock of a store while `work` runs.
+/// Holds the write lock of the index of a store while `work` runs.
 pub fn hold_write_lock(store: &Store, work: impl FnOnce()) -> Result<()> {
     let _txn = store.inner.index.write()?;
     work();
@@ -147,6 +149,7 @@ pub fn snapshot_row(snapshot: &Snapshot) -> Vec<u8> {
 pub fn change_row(store: &std::path::Path, table: &str, key: &[u8], row: Option<&[u8]>) -> Result<()> {
     let index = Index::open(&store.join("index"))?;
     let mut txn = index.write()?;
+    // Snapshots of small commits are not in the table of snapshots yet.
     index.settle(&mut txn)?;
     let table = match table {
         "snapshots" => &index.snapshots,
@@ -164,8 +167,7 @@ pub fn change_row(store: &std::path::Path, table: &str, key: &[u8], row: Option<
     index.commit(txn)
 }
 
-/// All stored formats by name. Every value must have exactly one encoding, or the bytes of a hash would be
-/// ambiguous.
+/// All stored formats by name. Every value must have exactly one encoding, so that equal values have equal hashes.
 pub const FORMATS: &[(&str, Reencode)] = &[
     ("record", reencode_record),
     ("page", reencode_page),
@@ -201,6 +203,7 @@ fn reencode_record(bytes: &[u8]) -> Option<Vec<u8>> {
 
 fn reencode_page(bytes: &[u8]) -> Option<Vec<u8>> {
     let page = EncodedList::decode(bytes.to_vec()).ok()?;
+    // Items of times have no names.
     let named = matches!(page.header, ListHeader::Directory { .. } | ListHeader::Page);
     let checked = "checked when the page was decoded";
     let mut out = Vec::new();
@@ -226,8 +229,8 @@ fn reencode_page(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Checks that an episode survives a round trip. JSON has many encodings, so the bytes are returned
-/// unchanged.
+/// Checks that an episode does not change when it is encoded and decoded. JSON has many encodings of one value, so the
+/// bytes are returned unchanged.
 fn reencode_episode(bytes: &[u8]) -> Option<Vec<u8>> {
     let episode = episode::decode(bytes).ok()?;
     let written = serde_json::to_vec(&episode).ok()?;
@@ -236,7 +239,7 @@ fn reencode_episode(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(bytes.to_vec())
 }
 
-/// Returns encoded examples of a format.
+/// Returns encoded samples of a format.
 pub fn samples(format: &str) -> Vec<Vec<u8>> {
     match format {
         "record" => records(),
@@ -376,7 +379,7 @@ fn snapshots() -> Vec<Snapshot> {
     vec![small, large]
 }
 
-/// Returns a snapshot that only format 2 has.
+/// Returns a snapshot with a root filesystem, which only stores of format 2 have.
 fn snapshot_with_root() -> Snapshot {
     let root = SnapshotRoot {
         tree: TreeId::of(b"root"),

@@ -1,4 +1,9 @@
 //! Reading trees: paths, entries and file content of a snapshot.
+//!
+//! A directory is a node with a list of entries. A long list is split into pages, which are nodes of their own: the
+//! list of the directory node, the root list, then refers to pages (`page.rs`). Lists with entries have level 0.
+//! Modification times and link labels are in a second tree of nodes, the times, with lists of the same shape. A link
+//! label is a number that all hard links to one file have in common.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,8 +37,8 @@ impl Tree {
         Self::open(store, snapshot.tree, Some(snapshot.times))
     }
 
-    /// Opens a tree by its id. `times` is the id of its second tree, if that is known: it has the modification times
-    /// and the link labels, which are equal for all hard links to one file.
+    /// Opens a tree by its id. `times` is the id of the second tree with modification times and link labels
+    /// ([`Snapshot::times`]). If it is `None`, these are unknown.
     pub fn open(store: &Store, tree: TreeId, times: Option<NodeId>) -> Result<Self> {
         let guard = Arc::new(store.guard()?);
         let (root, modified) = store.directory(tree.root(), times)?;
@@ -50,7 +55,7 @@ impl Tree {
         self.root.times.map(|times| (self.root.id, times))
     }
 
-    /// Returns the guard that protects its objects from garbage collection.
+    /// Returns the guard that protects the objects of the tree from garbage collection.
     pub(crate) fn guard(&self) -> Arc<Guard> {
         Arc::clone(&self.guard)
     }
@@ -66,7 +71,7 @@ impl Tree {
         Entry { name: Vec::new(), node, modified: self.modified, link_label: None }
     }
 
-    /// Returns the entry at `path`; `None` if there is none.
+    /// Returns the entry at `path`; `None` if there is none. Fails if the path is invalid.
     pub fn entry(&self, path: impl AsRef<[u8]>) -> Result<Option<Entry>> {
         let names = path_names(path.as_ref()).map_err(|bad| StoreError::Refused(bad.to_string()))?;
         let mut entry = self.root();
@@ -85,8 +90,8 @@ impl Tree {
         self.store.directory_entries(directory)
     }
 
-    /// Returns at most `count` entries of a directory, sorted by name, after the first `skip`. Reads only the
-    /// pages that hold them.
+    /// Returns at most `count` entries of a directory, sorted by name, after the first `skip` entries. Reads only the
+    /// pages with these entries.
     pub fn list_range(&self, directory: &DirectoryNode, skip: u64, count: u64) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         let range = skip..skip.saturating_add(count);
@@ -94,7 +99,7 @@ impl Tree {
         Ok(entries)
     }
 
-    /// Returns the entry `name` of a directory of this tree.
+    /// Returns the entry `name` of a directory of this tree; `None` if there is none.
     pub fn entry_of(&self, directory: &DirectoryNode, name: &[u8]) -> Result<Option<Entry>> {
         self.store.directory_entry(directory, name)
     }
@@ -104,7 +109,7 @@ impl Tree {
         self.read_range(file, 0, file.size())
     }
 
-    /// Returns up to `len` bytes of a file from `offset`.
+    /// Returns `len` bytes of a file from `offset` on, or fewer at the end of the file.
     pub fn read_range(&self, file: &FileNode, offset: u64, len: u64) -> Result<Vec<u8>> {
         self.store.read_extents(&file.extents, offset, len)
     }
@@ -134,7 +139,7 @@ impl Tree {
     }
 }
 
-/// List of a directory at level 0, which holds entries, with their times: the root list, or a page if it is split.
+/// List of a directory at level 0, with the list of its times: the root list, or a page.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     list: Arc<EncodedList>,
@@ -194,7 +199,7 @@ impl Store {
         Ok((node, modified))
     }
 
-    /// Returns the entry `name` of a directory.
+    /// Returns the entry `name` of a directory; `None` if there is none.
     pub(crate) fn directory_entry(&self, directory: &DirectoryNode, name: &[u8]) -> Result<Option<Entry>> {
         match self.find_entry(directory.id, directory.times, name)? {
             Some((list, times, index)) => self.decode_entry(&list, times.as_deref(), index).map(Some),
@@ -202,7 +207,8 @@ impl Store {
         }
     }
 
-    /// Returns the list that holds the entry `name`, the list of its times, and the position in both.
+    /// Returns the list with the entry `name`, the list of times with its time, and the position in both lists. `id`
+    /// and `times` are the lists of the directory; `times` is `None` if the time is not needed.
     #[expect(clippy::type_complexity, reason = "three things found together, used in one place each")]
     pub(crate) fn find_entry(
         &self,
@@ -245,7 +251,7 @@ impl Store {
         Ok(entries)
     }
 
-    /// Calls `visit` for the entries of a directory, sorted by name.
+    /// Calls `visit` for all entries of a directory, sorted by name.
     pub(crate) fn for_each_entry(
         &self,
         directory: &DirectoryNode,
@@ -257,8 +263,8 @@ impl Store {
         })
     }
 
-    /// Appends to `entries` those at the positions `range` of the list `id` and the pages below it. For the root list,
-    /// these are positions in the directory.
+    /// Appends the entries at the positions `range` to `entries`. Positions count the entries of the list `id` and of
+    /// the pages below it.
     fn entries_in(
         &self,
         id: NodeId,
@@ -298,7 +304,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the list of a directory that holds the entry at `position`. Fails if there are fewer entries.
+    /// Returns the list with the entry at `position` of a directory. Fails if the directory has fewer entries.
     pub(crate) fn leaf_at(&self, id: NodeId, times: Option<NodeId>, position: u64) -> Result<Leaf> {
         let (mut id, mut times, mut first) = (id, times, 0);
         loop {
@@ -330,7 +336,8 @@ impl Store {
         }
     }
 
-    /// Calls `visit` for the lists of a directory at level 0, which hold entries: the root list, or its pages.
+    /// Calls `visit` for all lists of a directory at level 0, with the lists of their times: the root list, or the
+    /// pages.
     pub(crate) fn for_each_leaf(
         &self,
         id: NodeId,
@@ -358,7 +365,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns references to the pages that hold entries. The list `id` must be split into pages.
+    /// Returns references to all pages at level 0 below the list `id`, which must be split into pages.
     pub(crate) fn leaf_pages(&self, id: NodeId, times: NodeId) -> Result<Vec<PageRef>> {
         let list = self.read_list(&id)?;
         let time_list = self.read_list(&times)?;
@@ -378,6 +385,7 @@ impl Store {
         Ok(leaves)
     }
 
+    /// Returns the entry at position `index` of a list at level 0.
     pub(crate) fn decode_entry(
         &self,
         list: &EncodedList,
@@ -395,7 +403,7 @@ impl Store {
         self.entry_from_parts(list.name(index), node_ref, time)
     }
 
-    /// Decodes an entry from its parts.
+    /// Returns the entry with this name, node reference and time. Reads its node if the node is not inline.
     pub(crate) fn entry_from_parts(
         &self,
         name: &[u8],
@@ -451,7 +459,8 @@ impl Store {
     }
 }
 
-/// Assembles content from chunks.
+/// Returns bytes `offset .. offset + len` of content made of `extents`; fewer at its end. `read_chunk` returns the
+/// content of a chunk.
 pub(crate) fn read_extents(
     extents: &[Extent],
     offset: u64,
@@ -500,7 +509,8 @@ fn check_length(chunk: &ChunkId, content: Vec<u8>, len: u64) -> Result<Vec<u8>> 
     Err(StoreError::Undecodable { what: format!("chunk {chunk}"), source })
 }
 
-/// Fails if a list and the list of its times do not have the same shape. Returns `times`.
+/// Returns `times`, the list of the times of `list`. Fails if the two lists do not have the same shape. `id` is the
+/// node of `list`, for error messages.
 pub(crate) fn check_same_shape<'a>(
     id: &NodeId,
     list: &EncodedList,
@@ -530,7 +540,7 @@ mod tests {
         }
         let snapshot = tree.commit(NewSnapshot::default()).unwrap();
         drop((tree, store));
-        // Nothing is in the cache yet.
+        // The cache of a store that was just opened is empty.
         let store = Store::open_or_create(&path).unwrap();
         let tree = Tree::of_snapshot(&store, &snapshot).unwrap();
         let Some(Entry { node: Node::Directory(directory), .. }) = tree.entry("d").unwrap() else {

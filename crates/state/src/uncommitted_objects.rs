@@ -1,8 +1,9 @@
-//! Objects that are not committed, readable like those of the store.
+//! Objects (chunks of file content, and nodes of trees) that are not committed, but can be read like those of the
+//! store.
 //!
-//! This makes it possible to read and compare the tree that a commit would produce without a commit: objects that only
-//! this tree has are looked up here before the store is queried. Large amounts of them are in packs in the directory of
-//! the store, which are deleted afterwards.
+//! With them, the tree that a commit would produce can be read and compared without the commit: objects are looked up
+//! here before the store is queried. A large number of them is in bulk packs, files in the directory of the store,
+//! which are deleted when the objects are dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use crate::pack::Location;
 use crate::record::{self, Kind};
 use crate::store::{Inner, ObjectSource, Store};
 
-/// Objects collected by a batch that will never be committed.
+/// Objects that were collected in a batch for a commit, but will never be committed.
 pub(crate) struct UncommittedObjects {
+    /// Encoded records of the objects in memory.
     buffer: Vec<u8>,
     locations: HashMap<(Kind, [u8; 32]), ObjectLocation>,
-    /// Packs of objects that do not fit into memory: open and locked, so that garbage collection leaves them alone, and
-    /// deleted on drop.
+    /// Packs with the objects that were too many for memory. They are locked, so that garbage collection does not
+    /// remove them, and deleted on drop.
     bulk: Vec<BulkPack>,
     store: Arc<Inner>,
     /// Batch with the content of files that were added to a virtual tree; `None` if there is none.

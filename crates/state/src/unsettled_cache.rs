@@ -1,7 +1,8 @@
 //! Content of unsettled rows: their encoding, and the cache that each process keeps.
 //!
-//! A small commit is one row of the table [`Index::unsettled`](crate::index::Index::unsettled). Later the row is
-//! settled: its objects and snapshots are moved into their tables (`unsettled_rows.rs`).
+//! The index of a store has tables with the locations of objects, and a table of snapshots. The objects and snapshots
+//! of a small commit first become one row of the table [`Index::unsettled`](crate::index::Index::unsettled). Later the
+//! row is *settled*: they are moved into their tables (`unsettled_rows.rs`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::RwLock;
@@ -14,11 +15,10 @@ use crate::pack::Location;
 use crate::record::Kind;
 use crate::snapshot::Snapshot;
 
-/// Maximum number of objects and snapshots of a commit that becomes one row. A larger commit writes into the tables
-/// itself.
+/// Maximum number of objects and snapshots in a row. A larger commit puts them into their tables directly.
 const ROW_ITEMS_MAX: usize = 64;
-/// Maximum length of a row in bytes. A commit whose row would be longer, because of the message of its
-/// snapshot, writes into the tables itself.
+/// Maximum length of a row in bytes. If a row would be longer, for example because of the message of a snapshot, the
+/// commit puts its objects and snapshots into their tables directly.
 const ROW_MAX: usize = 6 << 10;
 /// Tag of a snapshot in a row, in the position of an object's kind.
 const SNAPSHOT_TAG: u8 = 3;
@@ -31,8 +31,8 @@ pub(crate) struct UnsettledCache {
 
 #[derive(Default)]
 pub(crate) struct CachedRows {
-    /// Number of the last settled commit ([`LogState::settled_up_to`]) when the rows were read. If it has changed, the
-    /// cached rows are no longer in the table.
+    /// Number of the last settled commit ([`LogState::settled_up_to`]) when the rows were read. If the current number
+    /// differs, the cached rows are no longer in the table.
     pub(crate) settled_up_to: u64,
     /// Number of the last commit whose row was read.
     pub(crate) last_read: u64,
@@ -40,7 +40,7 @@ pub(crate) struct CachedRows {
     pub(crate) snapshots: BTreeMap<SnapshotId, Snapshot>,
 }
 
-/// Objects and snapshots of one commit.
+/// Content of an unsettled row: objects and snapshots of one commit.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Row {
     pub(crate) objects: Vec<(ObjectId, Location)>,
@@ -99,7 +99,7 @@ impl Row {
 }
 
 impl CachedRows {
-    /// Returns true if the rows are those that a transaction with this state sees.
+    /// Returns true if the cache has all unsettled rows that a transaction with this state of the log sees.
     pub(crate) fn covers(&self, state: &LogState) -> bool {
         self.settled_up_to == state.settled_up_to && self.last_read >= state.sequence
     }

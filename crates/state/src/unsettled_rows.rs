@@ -1,12 +1,13 @@
 //! Unsettled rows: objects and snapshots of the latest small commits that are not in their tables yet.
 //!
-//! Ids are random, so that adding the dozen objects of a small commit and its snapshot to their tables would
-//! write a dozen pages or more. Instead they become one row of a table (`recent` on disk), and each process caches
-//! these rows in memory. Once there are enough rows, they are settled: their objects are moved into the tables
-//! together, sorted by id.
+//! The index is an LMDB database with tables of objects (chunks of file content, and nodes of trees) and of snapshots.
+//! The id of an object is a hash, so adding the dozen objects of a small commit to their tables would write a dozen
+//! pages of the database. Instead, the objects and snapshots of the commit become one row of another table (`recent`
+//! on disk), and each process caches these rows in memory. Once they have enough objects, they are *settled*: the
+//! content of all rows is moved into the tables together, sorted by id.
 //!
-//! Code that removes objects or snapshots from the tables settles first, in the same transaction. Otherwise a
-//! second copy of an object in an unsettled row would replace the removed one.
+//! Code that removes objects or snapshots from their tables settles first, in the same transaction. Otherwise an
+//! unsettled row might still have another copy of a removed object.
 
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -27,8 +28,8 @@ use crate::pack::Location;
 use crate::snapshot::Snapshot;
 use crate::unsettled_cache::{CachedRows, Row};
 
-/// Number of objects and snapshots in unsettled rows above which they are settled: enough to fill the pages of
-/// their tables, few enough to be read by every process that opens the store.
+/// Number of objects and snapshots in unsettled rows above which the rows are settled. A larger number puts more
+/// objects into each written page; a smaller one is faster to read for a process that has just opened the store.
 const UNSETTLED_MAX: u32 = 4096;
 
 impl Index {
@@ -86,8 +87,9 @@ impl Index {
         self.for_each_row(txn, |row| row.snapshots.into_iter().for_each(&mut visit))
     }
 
-    /// Queries the cached content of the unsettled rows that `txn` sees, after reading new rows if needed.
-    /// Snapshots of the cache are not in the tables; objects may be, as another copy.
+    /// Queries the cached content of the unsettled rows that `txn` sees, after reading new rows if necessary.
+    /// Snapshots in the cache are not in the table of snapshots. Objects may also be in their table, with another
+    /// location.
     fn query_cache<T: Default>(&self, txn: &RoTxn<'_>, query: impl FnOnce(&CachedRows) -> T) -> Result<T> {
         let Some(state) = self.log_state(txn)? else { return Ok(T::default()) };
         if state.unsettled_count == 0 {
@@ -106,8 +108,8 @@ impl Index {
         Ok(query(&rows))
     }
 
-    /// Reads the rows of commits that are complete in `txn`. A commit that is still being written may fail,
-    /// and another one may get its number.
+    /// Reads the rows of completed commits into the cache. If `txn` writes a commit, the row of this commit is not
+    /// read, because the commit may fail and another one may get its number.
     fn read_rows(&self, txn: &RoTxn<'_>, state: &LogState, rows: &mut CachedRows) -> Result<()> {
         if rows.settled_up_to != state.settled_up_to {
             rows.objects.clear();
@@ -153,7 +155,7 @@ impl Index {
         })?;
         let mut objects = self.chunks.len(txn)? + self.nodes.len(txn)?;
         for (kind, id) in unsettled {
-            // A second copy may have been written before the first one settled.
+            // Another copy of the object may be in its table.
             objects += u64::from(self.objects(kind).get(txn, &id)?.is_none());
         }
         Ok(IndexCounts {
@@ -164,6 +166,7 @@ impl Index {
         })
     }
 
+    /// Calls `visit` for every unsettled row, oldest first.
     fn for_each_row(&self, txn: &RoTxn<'_>, mut visit: impl FnMut(Row)) -> Result<()> {
         for row in self.unsettled.iter(txn)? {
             visit(Row::decode(row?.1).map_err(unreadable)?);
@@ -171,7 +174,7 @@ impl Index {
         Ok(())
     }
 
-    /// Settles if more than [`UNSETTLED_MAX`] objects and snapshots are in rows.
+    /// Settles all rows if they have more than [`UNSETTLED_MAX`] objects and snapshots.
     pub(crate) fn settle_if_many(&self, txn: &mut RwTxn<'_>) -> Result<()> {
         match self.log_state(txn)? {
             Some(state) if state.unsettled_count > UNSETTLED_MAX => self.settle(txn),
@@ -179,7 +182,7 @@ impl Index {
         }
     }
 
-    /// Moves the content of all rows into the tables.
+    /// Moves the content of all unsettled rows into the tables.
     pub(crate) fn settle(&self, txn: &mut RwTxn<'_>) -> Result<()> {
         let Some(mut state) = self.log_state(txn)? else { return Ok(()) };
         let mut objects = Vec::with_capacity(state.unsettled_count as usize);
@@ -188,7 +191,7 @@ impl Index {
             objects.extend(row.objects);
             snapshots.extend(row.snapshots);
         })?;
-        // The sort is stable, so the older of two copies is put first, and wins, as it does in the cache.
+        // The sort is stable, so of two copies of an object the older one is put first and stays, as in the cache.
         objects.sort_by_key(|(object, _)| *object);
         for (object, location) in objects {
             self.put_object(txn, &object, location)?;
@@ -202,8 +205,8 @@ impl Index {
         self.put_log_state(txn, &state)
     }
 
-    /// Puts an object into its table. The first copy wins; a second one stays unused until its pack is
-    /// rewritten.
+    /// Puts the location of an object into its table. Does nothing if the table already has another copy of the object.
+    /// Garbage collection removes the unused copy when it rewrites the pack, the file with the copy.
     pub(crate) fn put_object(
         &self,
         txn: &mut RwTxn<'_>,

@@ -29,13 +29,13 @@ const ROOT_PATH: &[u8] = b"/";
 pub struct VerifyReport {
     /// Snapshots verified.
     pub snapshots: u64,
-    /// Distinct directories that are undamaged with everything below.
+    /// Number of directories without damage in them and below; equal directories count once.
     pub directories: u64,
-    /// File entries in distinct directories; those of damaged directories count for each snapshot.
+    /// Number of file entries. Files of equal directories count once, except below damaged directories.
     pub files: u64,
-    /// Distinct undamaged chunks.
+    /// Number of undamaged chunks (pieces of file content); equal chunks count once.
     pub chunks: u64,
-    /// Bytes of those chunks.
+    /// Bytes of these chunks.
     pub bytes: u64,
     /// Damage found.
     pub damage: Vec<Damage>,
@@ -45,6 +45,7 @@ impl Store {
     /// Reads everything reachable and checks hashes and references; compares the rows of the index with the
     /// log.
     pub fn verify(&self, progress: &dyn Progress) -> Result<VerifyReport> {
+        // Objects that are being verified must not be deleted by garbage collection.
         let _guard = self.guard()?;
         let verify = Verify::new(self, progress);
         verify.verify_format();
@@ -80,13 +81,14 @@ fn size<T>(set: &Mutex<HashSet<T>>) -> u64 {
     set.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
 }
 
+/// State of a verification.
 struct Verify<'a> {
     store: &'a Store,
     progress: &'a dyn Progress,
-    /// Directories verified with everything below. Damaged ones are walked again for every snapshot that has
-    /// them, so that each damaged path is reported.
+    /// Directories without damage in them and below, which are not verified again. Damaged directories are verified
+    /// again for every snapshot that has them, so that each damaged path is reported.
     good_directories: Mutex<HashSet<NodeId>>,
-    /// Times nodes verified with everything below.
+    /// Nodes with modification times (a tree of their own) without damage in them and below.
     good_times: Mutex<HashSet<NodeId>>,
     good_chunks: Mutex<HashSet<ChunkId>>,
     damage: Mutex<Vec<Damage>>,
@@ -117,8 +119,8 @@ impl<'a> Verify<'a> {
         }
     }
 
-    /// Reports references to missing snapshots. Episodes may outlive their snapshots: a search keeps the
-    /// record of its steps.
+    /// Reports references (names of snapshots) to missing snapshots. Episodes (steps of searches) are not checked: they
+    /// may refer to snapshots that were removed.
     fn verify_references(&self, snapshots: &[Snapshot]) -> Result<()> {
         let existing: HashSet<SnapshotId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
         for (name, id) in self.store.references()? {
@@ -132,7 +134,7 @@ impl<'a> Verify<'a> {
         Ok(())
     }
 
-    /// Returns the snapshot that a reference names, if that is missing. Reads both at the same moment, because another
+    /// Returns the target of a reference if this snapshot is missing. Reads both in one transaction, because another
     /// process may have committed the snapshot after the list of snapshots was read, or removed both since.
     fn missing_target(&self, name: &str) -> Result<Option<SnapshotId>> {
         let index = &self.store.inner.index;
@@ -160,13 +162,13 @@ impl<'a> Verify<'a> {
         self.damage.lock().unwrap_or_else(PoisonError::into_inner).push(damage);
     }
 
-    /// Reports an error. Always returns false, the result for damage.
+    /// Reports an error at a path. Always returns false, so that callers can return it as their result for damage.
     fn fail(&self, snapshot: &Snapshot, path: &[u8], error: &StoreError) -> bool {
         self.report(Some(snapshot.id), Some(path), error.to_string());
         false
     }
 
-    /// Verifies a directory and everything below. Returns false if something is damaged.
+    /// Verifies a directory and everything below. Returns false if there is damage.
     fn verify_directory(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
         if self.good_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
             return true;
@@ -182,7 +184,8 @@ impl<'a> Verify<'a> {
         good
     }
 
-    /// Verifies the root list or a page of a directory, and everything below. Returns false if something is damaged.
+    /// Verifies the entries of a directory node, or of a page (a part of a long directory), and everything below.
+    /// Returns false if there is damage.
     fn verify_list(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
         let list = match self.read_list(&id) {
             Ok(list) => list,
@@ -192,6 +195,7 @@ impl<'a> Verify<'a> {
         let good: Vec<bool> = positions
             .par_iter()
             .map(|index| {
+                // Above level 0, the items of a list are pages.
                 if list.level > 0 {
                     return match list.child(*index) {
                         Ok(child) => self.verify_list(snapshot, path, depth, child.id),
@@ -268,8 +272,8 @@ impl<'a> Verify<'a> {
         EncodedList::decode(self.store.read_node(id)?).map_err(|source| undecodable(id, source))
     }
 
-    /// Verifies the times of a directory and everything below. They form a tree of their own; the directory
-    /// is only read for the names in reports.
+    /// Verifies the node `id` with the times of a directory, and everything below. Times form a tree of their own with
+    /// the same shape. `directory` is only read for the names in reports.
     fn verify_times(
         &self,
         snapshot: &Snapshot,

@@ -1,8 +1,8 @@
 //! The virtual tree: a mutable tree in memory over a snapshot.
 //!
-//! A tree holds only its changes; everything else stays in the store until it is accessed. Clones share
-//! everything (copy on write), so that forking a state of a search costs as much as copying a pointer. A
-//! commit writes the changed files and the directories above them.
+//! A virtual tree has only its changes in memory; everything else is read from the store on access. Clones share
+//! everything (copy on write), so that a clone costs as much as copying a pointer. This is for searches: programs that
+//! try many actions from saved states. A commit writes the changed files and the directories above them.
 
 mod commit;
 mod depth;
@@ -41,7 +41,7 @@ const NEW_FILE_MODE: u16 = 0o644;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// Nothing has this path.
+    /// There is no entry with this path.
     #[error("`{path}` does not exist")]
     NotFound {
         /// The path.
@@ -71,13 +71,13 @@ pub enum TreeError {
         /// The path.
         path: String,
     },
-    /// Not a path inside a tree.
+    /// The path is not inside the tree, or has an invalid name.
     #[error("`{path}` is not a valid path")]
     BadPath {
         /// The path.
         path: String,
     },
-    /// No valid target of a symlink.
+    /// The target of a symlink is invalid.
     #[error("a symlink cannot point to `{target}`: a target has 1 to {TARGET_MAX} bytes, and no NUL")]
     BadTarget {
         /// The target, shortened.
@@ -89,10 +89,10 @@ pub enum TreeError {
         /// The path, shortened.
         path: String,
     },
-    /// The source of the content could not be read.
+    /// The content of a file could not be read from its source.
     #[error("cannot read the content of `{path}`: {source}")]
     Content {
-        /// Path that the content was meant for.
+        /// Path of the file in the tree.
         path: String,
         /// Error of the source.
         source: std::io::Error,
@@ -117,17 +117,17 @@ fn display_path(path: &[u8]) -> String {
     shorten_path(path).into_owned()
 }
 
-/// Attributes of an imported entry.
+/// Attributes of an entry that is added to a virtual tree.
 #[derive(Debug, Clone, Default)]
 pub struct Attributes {
     /// Permission bits.
     pub mode: u16,
-    /// Modification time. `None` stands for the current time; [`VirtualTree::put_extents`] leaves it unknown then, and
-    /// [`VirtualTree::put_directory`] unchanged.
+    /// Modification time. If it is `None`, the current time is used, with two exceptions: [`VirtualTree::put_extents`]
+    /// leaves the time unknown, and [`VirtualTree::put_directory`] leaves it unchanged.
     pub modified: Option<Timestamp>,
-    /// User extended attributes.
+    /// Extended attributes of the namespace `user.`.
     pub xattrs: Xattrs,
-    /// Link label: equal for all hard links to one file.
+    /// Link label: a number that all hard links to one file have in common; `None` for a file with one name.
     pub link_label: Option<u64>,
 }
 
@@ -140,11 +140,11 @@ pub struct Stat {
     pub mode: u16,
     /// Length of a file or of a symlink's target in bytes; 0 for a directory.
     pub size: u64,
-    /// Modification time, if it is known.
+    /// Modification time; `None` if it is not known.
     pub modified: Option<Timestamp>,
-    /// Link label: equal for all hard links to one file.
+    /// Link label: a number that all hard links to one file have in common; `None` for a file with one name.
     pub link_label: Option<u64>,
-    /// User extended attributes.
+    /// Extended attributes of the namespace `user.`.
     pub xattrs: Xattrs,
 }
 
@@ -161,14 +161,14 @@ pub struct VirtualEntry {
 #[derive(Clone)]
 pub struct VirtualTree {
     store: Store,
-    /// Protects the objects of the base from garbage collection.
+    /// Protects the stored objects on which the tree is based from garbage collection.
     guard: Arc<Guard>,
     root: Arc<Directory>,
-    /// Snapshot that the tree was restored from or last committed as.
+    /// Snapshot that the tree was restored from or last committed as; `None` for a new tree.
     base: Option<SnapshotId>,
     /// Content of files that were added since the last commit, if there are any.
     uncommitted: Option<Arc<UncommittedContent>>,
-    /// Upper bound on the depth of changes.
+    /// Upper bound on the number of names in the paths of changed entries.
     depth: usize,
     /// Number of directories created in this tree and in the trees that it was cloned from.
     created_directories: u64,
@@ -176,20 +176,22 @@ pub struct VirtualTree {
 
 /// Chunks of added files that are not committed yet, shared by clones of the tree.
 struct UncommittedContent {
+    /// New objects that are collected for a commit.
     batch: Arc<Batch>,
     /// Held during a commit: only one clone at a time may take objects from the batch.
     commit_lock: Mutex<()>,
 }
 
-/// A directory that was accessed for writing: its base in the store, and the changes.
+/// A directory that was accessed for writing: its base (the stored directory), and the changes.
 #[derive(Clone, Default)]
 struct Directory {
-    /// Ids of the directory in the store and of its times; `None` for a new directory.
+    /// Ids of the directory node in the store, and of the node with its modification times; `None` for a new directory.
     base: Option<(NodeId, NodeId)>,
     /// Mode and attributes, if they differ from the base's.
     mode_and_xattrs: Option<(u16, Xattrs)>,
+    /// Modification time, if it differs from the base's.
     modified: Option<Timestamp>,
-    /// Changed and new names; `None` for removed ones.
+    /// Changed and new entries by name; `None` for removed ones.
     edits: BTreeMap<Box<[u8]>, Option<Child>>,
 }
 
@@ -202,7 +204,8 @@ enum Child {
         target: Arc<[u8]>,
         modified: Timestamp,
     },
-    /// An unchanged entry of the store, moved here.
+    /// An unchanged entry of the store, moved here: its encoded reference to a node (`node.rs`), and its encoded time
+    /// and link label (`page.rs`).
     Stored {
         node_ref: Box<[u8]>,
         time: Box<[u8]>,
@@ -228,7 +231,7 @@ impl File {
     }
 }
 
-/// Encoded reference and time of an entry of the store.
+/// Encoded node reference and time of an entry of the store, as in [`Child::Stored`].
 type StoredEntry = (Box<[u8]>, Box<[u8]>);
 
 /// Result of a path lookup.
@@ -236,7 +239,7 @@ enum Lookup<'t> {
     /// An entry that the virtual tree changed or moved.
     Virtual(&'t Child),
     Root(&'t Directory),
-    /// An unchanged entry of the base.
+    /// An unchanged entry of a stored directory.
     Stored(Entry),
 }
 
@@ -268,7 +271,8 @@ impl Directory {
         Ok(Some((list.body(index).into(), time)))
     }
 
-    /// Returns a child in a form that can be inserted elsewhere.
+    /// Returns the child `name`, changed or not, so that it can be inserted into another directory; `None` if there is
+    /// none.
     fn child(&self, store: &Store, name: &[u8]) -> StoreResult<Option<Child>> {
         match self.edits.get(name) {
             Some(edit) => Ok(edit.clone()),
@@ -283,7 +287,7 @@ impl Directory {
         self.modified = Some(Timestamp::now());
     }
 
-    /// Removes a name. Only a name of the base is recorded as removed.
+    /// Removes a name. A name that the base has is recorded as removed; otherwise only the edit is dropped.
     fn remove(&mut self, store: &Store, name: &[u8]) -> StoreResult<()> {
         if self.base_entry(store, name)?.is_some() {
             self.edits.insert(name.into(), None);
@@ -330,7 +334,7 @@ impl Store {
 }
 
 impl VirtualTree {
-    /// Opens a tree for changes, in constant time. Its first commit has no parents by default.
+    /// Opens a stored tree for changes, in constant time. The first commit has no parents, unless the caller sets some.
     pub fn over(tree: &Tree) -> StoreResult<Self> {
         let Some((id, times)) = tree.ids() else {
             return Err(StoreError::Refused("a tree without times cannot be changed".to_owned()));
@@ -357,6 +361,7 @@ impl VirtualTree {
         self.created_directories
     }
 
+    /// Sets the entry at `path`. Creates missing parent directories.
     fn put(&mut self, path: &[u8], child: Child) -> Result<()> {
         match split(path)? {
             Some((parent, name)) => {
@@ -367,7 +372,8 @@ impl VirtualTree {
         }
     }
 
-    /// Returns the directory at `names`, no longer shared with clones. Creates missing directories.
+    /// Returns the directory at the path of `names` for changes. Creates missing directories. The directories on the
+    /// path are no longer shared with clones of the tree.
     fn directory_mut(&mut self, names: &[&[u8]]) -> Result<&mut Directory> {
         self.depth = self.depth.max(names.len());
         let store = self.store.clone();

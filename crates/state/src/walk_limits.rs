@@ -1,6 +1,6 @@
-//! Memory limits of walks through directories and trees.
+//! Memory limits of walks: traversals of directories and trees, which keep entries or paths in memory.
 //!
-//! A disk quota does not bound the memory of a walk: a few megabytes of directories can hold hundreds of
+//! A disk quota does not bound the memory of a walk: a few megabytes of directories on disk can contain hundreds of
 //! thousands of files with paths of 256 KiB each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use crate::entry::{DirectoryNode, Entry, Node};
 use crate::limit::{LimitExceeded, LimitKind, WalkLimits};
 use crate::node::{Extent, FileNode, Xattrs};
 
-/// Usage of a walk, counted against its limits. Threads of one walk share it.
+/// Memory use of a walk, counted against its limits. Shared by the threads of the walk.
 #[derive(Debug)]
 pub struct WalkUsage {
     limits: WalkLimits,
@@ -18,23 +18,23 @@ pub struct WalkUsage {
 }
 
 impl WalkUsage {
-    /// Creates the usage of a walk that holds nothing yet.
+    /// Creates the usage of a walk that has nothing in memory yet.
     pub fn new(limits: WalkLimits) -> Self {
         Self { limits, entries: AtomicU64::new(0), metadata: AtomicU64::new(0) }
     }
 
-    /// Counts an entry that holds `metadata` bytes. Call it before allocating them.
+    /// Counts an entry with `metadata` bytes of paths, attributes and the like. Call this before allocating them.
     pub fn add(&self, metadata: usize) -> Result<(), LimitExceeded> {
         add(&self.entries, 1, self.limits.entries, LimitKind::Entries)?;
         self.add_metadata(metadata)
     }
 
-    /// Counts more bytes for entries that are already counted.
+    /// Counts additional bytes of entries that are already counted.
     pub fn add_metadata(&self, bytes: usize) -> Result<(), LimitExceeded> {
         add(&self.metadata, bytes as u64, self.limits.metadata, LimitKind::Metadata)
     }
 
-    /// Uncounts an entry that is no longer held.
+    /// Subtracts an entry that is no longer in memory. `metadata` must be the value that was added.
     pub fn remove(&self, metadata: usize) {
         self.entries.fetch_sub(1, Ordering::Relaxed);
         self.metadata.fetch_sub(metadata as u64, Ordering::Relaxed);
@@ -61,8 +61,8 @@ pub(crate) fn queued_size(path: &[u8], directory: &DirectoryNode) -> usize {
     path.len() + xattrs_size(&directory.xattrs)
 }
 
-/// Returns the size of an entry besides its fixed size, in bytes. Each name of a hard-linked file has its own
-/// list of extents.
+/// Returns the size in bytes of the parts of an entry that have a variable length. Each name of a hard-linked file
+/// counts separately, because each has its own list of extents in memory.
 pub(crate) fn entry_size(entry: &Entry) -> usize {
     let node = match &entry.node {
         Node::Directory(node) => xattrs_size(&node.xattrs),

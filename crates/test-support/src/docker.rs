@@ -4,13 +4,11 @@
 //! first of them starts and which ends after the last.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::{env, fs};
 
+use crate::shared_server::{SharedServer, new_directory, start_and_wait};
 use crate::{find_program, requires, skip};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docker.sh");
@@ -25,8 +23,8 @@ pub struct Docker {
 enum Lifetime {
     /// Script that stops the daemon when its standard input ends: on drop, or when this process dies.
     Own(Child),
-    /// Shared lock on a file. The daemon ends when no process holds such a lock any more.
-    Shared { _lock: File },
+    /// Daemon that ends after the last test that uses it.
+    Shared { _server: SharedServer },
 }
 
 impl Docker {
@@ -54,25 +52,9 @@ impl Docker {
     /// Returns the daemon that all test processes of this build share. Starts it if there is none, as
     /// [`Docker::start`] does: only then are `programs` used, so all processes must pass the same.
     pub fn shared(programs: &[PathBuf]) -> Self {
-        let build = env::current_exe().unwrap().ancestors().nth(2).unwrap().join("test-docker");
-        fs::create_dir_all(&build).unwrap();
-        let (users, current) = (build.join("users.lock"), build.join("directory"));
-        let lock = File::create(&users).unwrap();
-        lock.lock_shared().unwrap();
-        let start = File::create(build.join("start.lock")).unwrap();
-        start.lock().unwrap();
-        let directory = running_daemon(&current).unwrap_or_else(|| {
-            let directory = new_directory();
-            // Its own session: signals to the process group of this test must not reach it.
-            let mut script = Command::new("setsid");
-            script.arg(SCRIPT).arg(&directory).args(programs).env("SHARED_LOCK", &users);
-            // A test whose output stays open after its end is reported as leaky.
-            let log = File::create(build.join("log")).unwrap();
-            drop(start_and_wait(script.stdin(Stdio::null()).stderr(log)));
-            fs::write(&current, directory.as_os_str().as_encoded_bytes()).unwrap();
-            directory
-        });
-        Self { directory, lifetime: Lifetime::Shared { _lock: lock } }
+        let is_running = |directory: &Path| UnixStream::connect(socket(directory)).is_ok();
+        let server = SharedServer::start("docker", SCRIPT, programs, is_running);
+        Self { directory: server.directory.clone(), lifetime: Lifetime::Shared { _server: server } }
     }
 
     /// Returns the URL of the daemon's socket, for `DOCKER_HOST`.
@@ -103,27 +85,6 @@ impl Drop for Docker {
     }
 }
 
-/// Creates a directory for a daemon. The script removes it: after the death of this process nothing else could.
-fn new_directory() -> PathBuf {
-    tempfile::tempdir().unwrap().keep()
-}
-
 fn socket(directory: &Path) -> PathBuf {
     directory.join("docker.sock")
-}
-
-/// Returns the directory of the running shared daemon, whose path is in the file `current`; `None` if that daemon does
-/// not accept connections.
-fn running_daemon(current: &Path) -> Option<PathBuf> {
-    let directory = PathBuf::from(fs::read_to_string(current).ok()?);
-    UnixStream::connect(socket(&directory)).ok().map(|_| directory)
-}
-
-/// Starts the script, and waits until it reports that the daemon is ready.
-fn start_and_wait(script: &mut Command) -> Child {
-    let mut child = script.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n", "the Docker daemon did not start");
-    child
 }

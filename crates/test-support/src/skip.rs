@@ -36,6 +36,16 @@ pub fn requires(is_met: bool, requirement: impl Display) -> bool {
     is_met
 }
 
+/// Returns true if the tests run as root. Otherwise records the test, or a part of it, as skipped.
+#[track_caller]
+pub fn runs_as_root(reason: impl Display) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        skip(format_args!("only root {reason}"));
+    }
+    is_root
+}
+
 /// Returns the names of the test program and of the running test. Only the former if a harness other than nextest runs
 /// tests in threads without a name.
 fn test_name() -> String {

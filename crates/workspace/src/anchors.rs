@@ -1,16 +1,21 @@
-//! Anchors: heads that many workspaces follow (`workspace_host::anchor`).
+//! Anchors: mounts that show the head of a project (the snapshot of its present files) to many workspaces at once.
+//!
+//! A *follower* is a read-only workspace whose content is the head that an anchor shows. When the head changes, the
+//! anchor is *switched*: the mounts of all followers show the new head. `workspace_host::anchor` has the system calls.
 //!
 //! ```text
 //! NAME/record    head that the anchor shows, and layers of all heads that processes may use
 //! NAME/anchor/   the mounts, in the namespaces of the namespace holder
 //! ```
 //!
-//! Each head is a read-only overlay. A former head is detached, but its overlay exists, and needs its layers, as long
-//! as a process uses it. When the kernel destroys the overlay, an inotify watch on its root reports `IN_UNMOUNT`: the
-//! head has *ended*. Watches do not survive a restart of the server. The layers of a head without a watch are kept
-//! until the last follower leaves the anchor. An anchor is removed with its last follower. If processes of a former
-//! follower go on, because it changed to another anchor, the layers of the removed anchor are kept until its heads have
-//! ended.
+//! Each head is a read-only overlay over a *stack* of layers (read-only directories that together show one tree). A
+//! switch detaches the former head, but its overlay exists, and needs its layers, as long as a process uses it. When
+//! the kernel destroys the overlay, an inotify watch on its root directory reports `IN_UNMOUNT`: the head has *ended*,
+//! and its layers are released. Watches do not survive a restart of the server. The layers of a head without a watch
+//! are kept until the last follower leaves the anchor.
+//!
+//! An anchor is removed with its last follower. If that workspace left to follow another anchor, its processes go on,
+//! and may still use heads of the removed anchor. The layers of these heads are then kept until the heads have ended.
 
 mod head_watches;
 mod record;
@@ -32,31 +37,35 @@ use head_watches::{HeadWatches, WatchId};
 use record::AnchorRecord;
 pub use record::ShownHead;
 
-/// Maximum number of heads of an anchor whose layers are kept. With more, the head is not replaced.
+/// Maximum number of heads of an anchor whose layers are kept. When it is reached, a switch fails.
 const HEADS_MAX: usize = 1_000;
 
-/// All anchors of a directory.
+/// Set of anchors in one directory.
 #[derive(Debug)]
 pub(crate) struct Anchors {
+    /// Directory with a subdirectory per anchor.
     directory: PathBuf,
     holder: CurrentHolder,
     layers: Layers,
+    /// Watches that tell when a head has no users any more.
     watches: HeadWatches,
+    /// Slots by name of the anchor.
     slots: Mutex<HashMap<String, Arc<Slot>>>,
-    /// Heads of removed anchors that processes of former followers may still use. Their layers are kept until the heads
-    /// have ended, or, without a watch, until the server restarts.
+    /// Heads of removed anchors that processes of former followers may still use. The layers of a head are kept until
+    /// the head has ended, or, if it has no watch, until the server restarts.
     detached_heads: Mutex<Vec<Head>>,
 }
 
-/// Processes of a workspace that leaves an anchor.
+/// State of the processes of a workspace that leaves an anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FollowerProcesses {
-    /// None can use a head of the anchor any more.
+    /// All ended: no process can use a head of the anchor.
     Ended,
-    /// They go on, and may still use heads of the anchor: they have working directories or open files there.
+    /// Still running. They may use heads of the anchor, because they have working directories or open files there.
     Running,
 }
 
+/// Anchor with its lock, also while the anchor is created or removed.
 #[derive(Debug, Default)]
 struct Slot {
     /// `None` while no workspace follows the anchor. Locked during operations on the anchor, which may write layers.
@@ -65,30 +74,32 @@ struct Slot {
     shown: Mutex<Option<ShownHead>>,
 }
 
+/// State of an anchor in memory.
 #[derive(Debug, Default)]
 struct Anchor {
     /// Ids of the workspaces that follow the anchor.
     followers: HashSet<String>,
-    /// Tree and times of the head that is mounted. `None` if that is not known: after a restart, or a failure.
+    /// Tree and times of the mounted head. `None` if it is not known which head is mounted: after a restart or failure.
     key: Option<StackKey>,
-    /// Head that followers see; during a switch the former one.
+    /// Head that followers see; during a switch the former head.
     shown: Option<ShownHead>,
-    /// Heads that processes may use, oldest first. The last one is mounted, or the last attempt to mount a head was for
-    /// it.
+    /// Heads that processes may use, oldest first. The last head is mounted, or was to be mounted by the last attempt.
     heads: Vec<Head>,
-    /// Set if a workspace has left the anchor whose processes went on.
+    /// Set if a workspace has left the anchor while its processes were running.
     is_used_by_former_followers: bool,
 }
 
 /// Head whose layers are kept.
 #[derive(Debug)]
 struct Head {
+    /// Guard that keeps the layers.
     stack: StackGuard,
     /// Watch that reports when the head has ended; `None` if its layers are kept as long as the anchor.
     watch: Option<WatchId>,
 }
 
 impl Anchors {
+    /// Returns the anchors of a directory, which need not exist yet.
     pub(crate) fn new(directory: PathBuf, holder: &CurrentHolder, layers: &Layers) -> Self {
         let (holder, layers) = (holder.clone(), layers.clone());
         Self {
@@ -112,8 +123,9 @@ impl Anchors {
         *lock(&slot.shown)
     }
 
-    /// Adds the workspace `id` as a follower. The anchor then shows the base, or the head that it showed before if that
-    /// has a higher sequence.
+    /// Adds the workspace `id` as a follower of an anchor, which is created if it does not exist. The anchor then shows
+    /// the snapshot of `base`, or still its former head, if the sequence of that head (number of changes of the
+    /// project's head so far) is at least that of `followed`.
     pub(crate) fn join(&self, followed: &AnchorToFollow<'_>, id: &str, base: &Base) -> Result<()> {
         let slot = self.slot(followed.name);
         let mut locked = lock(&slot.anchor);
@@ -132,16 +144,16 @@ impl Anchors {
         joined
     }
 
-    /// Mounts the head that an anchor shows, or else the base, unless that is done already. Replaces a head that is
-    /// earlier than the base.
+    /// Mounts the head of an anchor unless it is mounted. An anchor without a head gets the snapshot of `base` as its
+    /// head. A head with a lower sequence than `followed` is replaced by that snapshot.
     fn mount_head(&self, followed: &AnchorToFollow<'_>, anchor: &mut Anchor, base: &Base) -> Result<()> {
         let directory = self.directory_of(followed.name);
         fs::create_dir_all(&directory).context("create", &directory)?;
-        // Key of the head that this call selects; `None` if one is selected already.
+        // Key of the head that this call adds to `anchor.heads`; `None` if the anchor has heads already.
         let mut new_key = None;
         if anchor.heads.is_empty() {
             let shown = match anchor.shown {
-                // The record of the anchor was loaded, but the layers of its head are gone, because of a reboot.
+                // After a reboot, the anchor has its record but not the layers of its head.
                 Some(shown) => base.part.find_snapshot(&base.store, shown.snapshot).ok(),
                 None => None,
             };
@@ -162,16 +174,16 @@ impl Anchors {
         let has_mounted = anchor::mount_unless_mounted(&holder, &directory, &lower)?;
         if has_mounted {
             // If the anchor already has followers, their mounts are clones of an earlier mount of these layers, which
-            // was lost with its namespace holder. The end of the new mount would not be the end of theirs, so the
-            // layers are kept as long as the anchor.
+            // was lost with its namespace holder. A watch of the new mount would not report the end of that earlier
+            // mount, so the head gets no watch, and its layers are kept as long as the anchor.
             head.watch = anchor.followers.is_empty().then(|| self.watch(&directory)).flatten();
         } else if new_key.is_some() {
-            // Another head is mounted: a killed process left it, and it could not be removed at the start. The new head
-            // is not watched, because the former one may have the same layers.
+            // Another head is mounted: a killed server left it, and it could not be removed at the start of this
+            // server. The new head gets no watch, because the former head may have the same layers.
             anchor::switch(&holder, &directory, &lower)?;
         }
         anchor.key = new_key.or(anchor.key);
-        // A new follower sees at least the head that its creator knows.
+        // A new follower sees at least the head that its creator has passed.
         match &base.snapshot {
             Some(snapshot) if anchor.shown.is_some_and(|shown| shown.sequence < followed.sequence) => {
                 self.replace_head(followed.name, anchor, &base.store, snapshot, followed.sequence).map(drop)
@@ -180,14 +192,14 @@ impl Anchors {
         }
     }
 
-    /// Watches the mounted head of an anchor; `None` if that is not possible.
+    /// Watches the mounted head of an anchor. Returns `None` if that is not possible.
     fn watch(&self, directory: &Path) -> Option<WatchId> {
         let root = overlay::open_root(&self.holder.get(), &anchor::head_path(directory)).ok()?;
         self.watches.add(&root)
     }
 
-    /// Replaces the head of an anchor for all its followers. Returns false if its files and times are shown already, or
-    /// no workspace follows the anchor.
+    /// Replaces the head of an anchor by a snapshot, for all its followers. Returns false if the anchor already shows
+    /// the files and times of the snapshot, or no workspace follows the anchor.
     pub(crate) fn switch(
         &self,
         name: &str,
@@ -203,7 +215,8 @@ impl Anchors {
         switched
     }
 
-    /// Replaces the head of an anchor that is mounted. Returns false if its files and times are shown already.
+    /// Replaces the mounted head of an anchor by a snapshot. Returns false if the anchor already shows the files and
+    /// times of the snapshot; then only the sequence of the head is raised.
     fn replace_head(
         &self,
         name: &str,
@@ -215,6 +228,8 @@ impl Anchors {
         self.release_ended(anchor);
         let key = StackKey::of(snapshot);
         if anchor.key == Some(key) {
+            // Otherwise a new follower with an earlier head could bring the anchor back to that head.
+            self.raise_sequence(name, anchor, ShownHead { snapshot: snapshot.id, sequence })?;
             return Ok(false);
         }
         if anchor.heads.len() >= HEADS_MAX {
@@ -224,9 +239,9 @@ impl Anchors {
         let directory = self.directory_of(name);
         let lower = self.layers.lower_without_upper(&stack.paths())?;
         let is_new = anchor.push_head(stack);
-        // The layers of both heads are recorded before the new one can be used.
+        // The record on disk has the layers of both heads before a process can use the new head.
         anchor.record().write(&directory)?;
-        // The mounted head is not known until the switch has succeeded.
+        // If the switch fails, it is not known which head is mounted.
         anchor.key = None;
         anchor::switch(&self.holder.get(), &directory, &lower)?;
         anchor.key = Some(key);
@@ -240,19 +255,34 @@ impl Anchors {
         Ok(true)
     }
 
-    /// Releases the layers of former heads that have ended.
+    /// Records that the head which an anchor shows has the files of a later head, too.
+    fn raise_sequence(&self, name: &str, anchor: &mut Anchor, later: ShownHead) -> Result<()> {
+        let former = anchor.shown;
+        if former.is_some_and(|former| former.sequence >= later.sequence) {
+            return Ok(());
+        }
+        anchor.shown = Some(later);
+        let written = anchor.record().write(&self.directory_of(name));
+        if written.is_err() {
+            anchor.shown = former;
+        }
+        written
+    }
+
+    /// Releases the layers of the former heads of an anchor that have ended.
     fn release_ended(&self, anchor: &mut Anchor) {
         self.watches.read();
         let last = anchor.heads.len().saturating_sub(1);
-        let mut number = 0;
+        let mut index = 0;
         anchor.heads.retain(|head| {
-            let is_last = number == last;
-            number += 1;
+            let is_last = index == last;
+            index += 1;
             is_last || !head.watch.is_some_and(|watch| self.watches.has_ended(watch))
         });
     }
 
-    /// Releases the layers of former heads that have ended, of all anchors. Skips those with an operation in progress.
+    /// Releases the layers of former heads that have ended, of all anchors. Skips anchors with an operation in
+    /// progress.
     pub(crate) fn release_all_ended(&self) {
         self.watches.read();
         let has_ended = |head: &Head| head.watch.is_some_and(|watch| self.watches.has_ended(watch));
@@ -267,20 +297,20 @@ impl Anchors {
             if anchor.heads.len() < before
                 && let Err(error) = anchor.record().write(&self.directory_of(&name))
             {
-                // After a restart, the layers of these heads would be kept as long as the anchor.
+                // Not fatal: after a restart, the layers of these heads are kept as long as the anchor.
                 tracing::warn!(anchor = name, %error, "failed to record that former heads have ended");
             }
         }
     }
 
-    /// Returns the number of heads of an anchor whose layers are kept, with the present one; 0 without followers.
+    /// Returns the number of heads of an anchor whose layers are kept, including the present head; 0 without followers.
     pub(crate) fn head_count(&self, name: &str) -> usize {
         let slot = lock(&self.slots).get(name).cloned();
         slot.and_then(|slot| lock(&slot.anchor).as_ref().map(|anchor| anchor.heads.len())).unwrap_or_default()
     }
 
-    /// Removes a follower, and the anchor with its last follower. Layers that processes may still use are kept until the
-    /// heads have ended.
+    /// Removes a follower, and also the anchor if it was the last follower. Layers of heads that processes may still
+    /// use are kept until the heads have ended.
     pub(crate) fn leave(&self, name: &str, id: &str, processes: FollowerProcesses) -> Result<()> {
         let slot = self.slot(name);
         let mut locked = lock(&slot.anchor);
@@ -299,14 +329,14 @@ impl Anchors {
         drop(locked);
         drop(slot);
         let mut slots = lock(&self.slots);
-        // Another thread that holds the slot may be about to add a follower.
+        // Another thread that has a reference to the slot may be about to add a follower.
         if slots.get(name).is_some_and(|slot| Arc::strong_count(slot) == 1 && lock(&slot.anchor).is_none()) {
             slots.remove(name);
         }
         Ok(())
     }
 
-    /// Unmounts an anchor and removes its directory.
+    /// Unmounts an anchor and removes its directory, if it exists.
     fn remove_mounts(&self, name: &str) -> Result<()> {
         let (holder, directory) = (self.holder.get(), self.directory_of(name));
         if directory.exists() {
@@ -316,7 +346,8 @@ impl Anchors {
         Ok(())
     }
 
-    /// Adds a follower that an earlier process created, without changing mounts.
+    /// Adds a follower that an earlier server process created. Loads the anchor from its record if necessary. Does not
+    /// change mounts.
     pub(crate) fn load(&self, name: &str, id: &str, store: &Store) -> Result<()> {
         let slot = self.slot(name);
         let mut locked = lock(&slot.anchor);
@@ -329,7 +360,7 @@ impl Anchors {
                 None => None,
             };
             *lock(&slot.shown) = shown;
-            // After an interrupted switch either head may be mounted, so the key is not known.
+            // If a switch was interrupted, either head may be mounted, so `key` stays `None`.
             *locked = Some(Anchor { shown, heads, ..Anchor::default() });
         }
         if let Some(anchor) = locked.as_mut() {
@@ -338,7 +369,7 @@ impl Anchors {
         Ok(())
     }
 
-    /// Removes anchors without followers, which a killed process has left. Failures are only logged.
+    /// Removes anchors without followers, which a killed server has left. Failures are only logged.
     pub(crate) fn remove_unused(&self) {
         let Ok(entries) = fs::read_dir(&self.directory) else { return };
         for entry in entries.flatten() {
@@ -352,20 +383,22 @@ impl Anchors {
         }
     }
 
+    /// Returns the slot of an anchor, which is created if it does not exist.
     fn slot(&self, name: &str) -> Arc<Slot> {
         Arc::clone(lock(&self.slots).entry(name.to_owned()).or_default())
     }
 }
 
 impl Anchor {
+    /// Returns the state to be written to disk.
     fn record(&self) -> AnchorRecord {
         let heads = self.heads.iter().map(|head| head.stack.layers.clone()).collect();
         AnchorRecord { shown: self.shown, heads }
     }
 
-    /// Adds the head that is about to be mounted. Returns false if the last head has the same layers, because the last
-    /// attempt to mount it failed, or its outcome is not known: two overlays may have these layers, so the end of one
-    /// of them is not enough to release the layers.
+    /// Adds the head that is about to be mounted. Returns false if the last head had the same layers, because the last
+    /// attempt to mount it failed or has an unknown outcome. Two overlays may then have these layers, so the layers
+    /// must not be released when one overlay has ended.
     fn push_head(&mut self, stack: StackGuard) -> bool {
         let is_new = self.heads.last().is_none_or(|last| last.stack.layers != stack.layers);
         if !is_new {
@@ -376,6 +409,7 @@ impl Anchor {
     }
 }
 
+/// Returns the error for an anchor that cannot be used.
 fn unusable(name: &str, reason: &str) -> WorkspaceError {
     WorkspaceError::UnusableAnchor { name: name.to_owned(), reason: reason.to_owned() }
 }

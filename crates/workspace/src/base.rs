@@ -1,4 +1,5 @@
-//! Base of a workspace: the snapshot that it is created from.
+//! Base of a workspace: the snapshot (a recorded directory tree in the store) that it is created from, and that its
+//! changes are compared with.
 
 use std::str::FromStr;
 
@@ -10,11 +11,11 @@ use crate::part::SnapshotPart;
 /// Mode of writing the files of a snapshot to disk for workspaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Materialize {
-    /// Immediately for small trees. Large ones are mounted lazily, and written in the background for later
-    /// workspaces.
+    /// Before the workspace is created for small trees. A large tree is mounted lazily (a FUSE mount that loads files
+    /// on first read), and written in the background for later workspaces.
     #[default]
     Auto,
-    /// Never: files are loaded on first read from a lazy mount.
+    /// Never: files are loaded on first read from the lazy mount.
     Lazy,
     /// Before the workspace is created.
     Full,
@@ -36,13 +37,15 @@ impl FromStr for Materialize {
 /// Base of a workspace: a snapshot, or nothing.
 #[derive(Clone)]
 pub struct Base {
-    /// Snapshot of the base; `None` for an empty base. If the part is `Root`, its fields `tree` (content) and `times`
-    /// (modification times and hard links) are those of the root filesystem instead of the workspace.
+    /// Snapshot of the base; `None` for an empty base. If `part` is `Root`, the snapshot's fields `tree` (content) and
+    /// `times` (modification times and hard links) are those of the root filesystem instead of the workspace.
     pub(crate) snapshot: Option<Snapshot>,
     /// Content of the base.
     pub(crate) tree: Tree,
-    /// Store handle for operations on the workspace. Its [`Cancel`](workspace_state::Cancel) stops them.
+    /// Store handle for operations on the workspace. They stop when the [`Cancel`](workspace_state::Cancel) flag of the
+    /// handle is set.
     pub(crate) store: Store,
+    /// Mode of writing the files of the snapshot to disk.
     pub(crate) materialize: Materialize,
     /// Part of the snapshot that the base consists of: the files of the workspace, or the root filesystem.
     pub(crate) part: SnapshotPart,
@@ -57,7 +60,7 @@ impl Base {
         materialize: Materialize,
     ) -> Result<Self> {
         let Some(id) = snapshot else {
-            // An empty tree for reading: nothing is written to the store.
+            // `preview` returns the tree that a commit would produce. Nothing is written to the store.
             let tree = store.empty_tree()?.preview()?;
             return Ok(Self { snapshot: None, tree, store: store.clone(), materialize, part });
         };
@@ -66,13 +69,13 @@ impl Base {
         Ok(Self { snapshot: Some(snapshot), tree, store: store.clone(), materialize, part })
     }
 
-    /// Opens the content as a virtual tree, to apply the changes of a workspace to it.
+    /// Opens the content as a virtual tree (a mutable tree in memory), to apply the changes of a workspace to it.
     pub(crate) fn to_virtual_tree(&self) -> Result<VirtualTree> {
         match (self.id(), self.part) {
             (Some(id), SnapshotPart::Workspace) => Ok(self.store.restore(&id)?),
-            // `restore` would open the files of the workspace. It would also make the snapshot a parent of the commit,
-            // which is not needed here: a root is committed in one snapshot with a workspace, whose tree adds the
-            // parent.
+            // `restore` would open the files of the workspace instead of the root filesystem. It would also make the
+            // snapshot a parent of the commit. That is not needed here: a root filesystem is committed in one snapshot
+            // with the files of a workspace, and the virtual tree of those files adds the parent.
             (Some(_), SnapshotPart::Root) => Ok(VirtualTree::over(&self.tree)?),
             (None, _) => Ok(self.store.empty_tree()?),
         }

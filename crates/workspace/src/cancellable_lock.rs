@@ -1,4 +1,4 @@
-//! Locks that may be held for a long time.
+//! Locking of mutexes that may be held for a long time, with cancellation.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::sleep;
@@ -11,7 +11,8 @@ use crate::error::Result;
 /// Time between two attempts to lock.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Locks a mutex that may be held for a long time. Stops waiting when `cancel` is set.
+/// Locks a mutex that may be held for a long time. When `cancel` is set, stops waiting and fails with
+/// [`StoreError::Cancelled`].
 pub(crate) fn lock_cancellable<'a, T>(mutex: &'a Mutex<T>, cancel: &Cancel) -> Result<MutexGuard<'a, T>> {
     loop {
         match mutex.try_lock() {

@@ -1,12 +1,14 @@
-//! Providers `copy` and `clone`: workspaces with their own files, written or reflinked from a layer.
+//! Providers `copy` and `clone`: workspaces with their own files, which are written or reflinked from layers
+//! (read-only directories that workspaces share).
 //!
 //! ```text
 //! tree/      the workspace
 //! special/   sockets, named pipes and devices, moved away during a reset
 //! ```
 //!
-//! Changes are found with the store's stat index: only files whose fingerprint has changed since they were
-//! written or committed are read.
+//! Changes are found with the store's stat index, which has the fingerprint (mode, size, mtime, ctime and inode) of
+//! each file when it was last written or committed. Only files with another fingerprint are read. The *base* of a
+//! workspace is the snapshot that it was created from. A *reset* replaces the files by those of another base, in place.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -32,8 +34,8 @@ use crate::provider_kind::ProviderKind;
 use crate::special::SpecialFiles;
 use crate::writers::Writers;
 
-/// Maximum number of entries of a digest. For a larger workspace, a digest is hardly faster than a commit, which
-/// compares all entries with the store's stat index.
+/// Maximum number of entries of a digest (a hash of names, modes, sizes, times and inodes). For a larger workspace, a
+/// digest is hardly faster than a commit, which compares all entries with the store's stat index.
 #[cfg(target_os = "linux")]
 const DIGEST_ENTRIES_MAX: usize = 1_000;
 
@@ -41,25 +43,27 @@ const DIGEST_ENTRIES_MAX: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct CopyProvider {
     pub(crate) store: Store,
+    /// Namespace holder: a process in whose user namespace files are read that this process has no permission to read.
     pub(crate) holder: CurrentHolder,
     /// UID and GID that own the files of workspaces on disk; `None` for those of this process.
     pub(crate) file_owner: Option<(u32, u32)>,
+    /// Layers to reflink from. They also limit what may be written while free space is low.
     pub(crate) layers: Layers,
     /// Set if files are reflinked from layers (provider `clone`) instead of written.
     pub(crate) reflink: bool,
 }
 
 impl CopyProvider {
+    /// Returns the path of the agent's directory.
     fn tree(dir: &WorkspaceDir) -> PathBuf {
         dir.join("tree")
     }
 
-    /// Returns the options of a checkout. With `reflink`, the layers of the snapshot are written first.
+    /// Returns the options of a checkout of the base. For the provider `clone`, writes the layers of the base first.
     fn options(&self, base: &Base) -> Result<CheckoutOptions> {
-        // Directories that files are reflinked from; a file comes from the first directory that has it.
+        // Directories that files are reflinked from, uppermost first. Some layers have only changed files, so each file
+        // comes from the first directory that has it.
         let share = match &base.snapshot {
-            // A delta holds only changed files, so each file is reflinked from the uppermost layer that has
-            // it.
             Some(snapshot) if self.reflink => {
                 self.layers.find_or_write(&base.store, snapshot, LayerSync::Unsynced)?.paths()
             }
@@ -70,10 +74,10 @@ impl CopyProvider {
         Ok(CheckoutOptions { owner, keep_set_id: true, share, limit, ..CheckoutOptions::default() })
     }
 
-    /// Returns the options of a snapshot of the workspace. The option `quiescent` is not set, because it
-    /// has no effect: the [`Reader`] says if processes may write meanwhile.
+    /// Returns the options of a snapshot of the workspace. The option `quiescent` is not set, because it has no effect:
+    /// the [`Reader`] knows whether processes may write meanwhile.
     fn snapshot_options(new: NewSnapshot) -> SnapshotOptions {
-        // Ignore files apply only to directories of users. In a workspace, the agent wrote everything.
+        // Ignore files (`.workspaceignore`) apply only to directories of users. A commit has all files of an agent.
         SnapshotOptions {
             new,
             use_ignore_files: false,
@@ -82,6 +86,7 @@ impl CopyProvider {
         }
     }
 
+    /// Commits the directory `tree`.
     fn snapshot(
         &self,
         store: &Store,
@@ -94,16 +99,18 @@ impl CopyProvider {
         report.map_err(|error| WorkspaceError::of_directory(error, tree))
     }
 
-    /// Returns the description of a snapshot of the content that a reset replaces. If this server is killed, the next
-    /// one may need the snapshot to repeat the reset.
-    fn former(dir: &WorkspaceDir) -> NewSnapshot {
+    /// Returns the parameters of the temporary snapshot of the content that a reset replaces. It is pending (its
+    /// process has still to record or remove it), and its label names the workspace: if this server is killed, the next
+    /// server may need the snapshot to repeat the reset.
+    fn former_content(dir: &WorkspaceDir) -> NewSnapshot {
         let workspace = dir.root.parent().and_then(Path::file_name).unwrap_or_default();
         let labels = [(WORKSPACE_LABEL.to_owned(), workspace.to_string_lossy().into_owned())].into();
         NewSnapshot { labels, pending: true, ..NewSnapshot::default() }
     }
 
-    /// Changes the workspace to the base. `current` is a snapshot of its content, to undo the changes on failure.
-    /// `special` are the paths of its special files, which a snapshot does not hold.
+    /// Replaces the files of the workspace by those of the base. `current` is a snapshot of the present content, to
+    /// undo the changes on failure. `special` are the paths of sockets, named pipes and devices, which a snapshot does
+    /// not hold.
     fn replace(
         &self,
         dir: &WorkspaceDir,
@@ -132,18 +139,22 @@ impl CopyProvider {
         })
     }
 
-    /// Writes the base over the content of the workspace, which must be that of a snapshot in the store. Entries that
-    /// neither has stay. Returns false if that would undo changes: then the content is as it was, with these changes.
+    /// Writes the base over the content of the workspace. The caller has made sure that the content is that of a
+    /// snapshot in the store. Entries that neither this snapshot nor the base has are kept. Returns false if a process
+    /// has changed an entry meanwhile that would be replaced: then all replaced entries get their former content again,
+    /// and the changes are kept.
     pub(crate) fn check_out_over(&self, dir: &WorkspaceDir, base: &Base) -> Result<bool> {
         let (tree, options) = (Self::tree(dir), self.options(base)?);
         let options = CheckoutOptions { edits: EditCheck::EachTime, ..options };
         match self.check_out(base, &tree, &options) {
+            // An entry was changed (`LocalEdits`), the snapshot of the present content was removed (`Unsaved`), or the
+            // record of the last checkout is lost (`NotEmpty`).
             Err(WorkspaceError::Directory(
                 DirectoryError::LocalEdits { .. }
                 | DirectoryError::Unsaved { .. }
                 | DirectoryError::NotEmpty { .. },
             )) => {
-                // They may have been made when some entries were replaced.
+                // Some entries may have been replaced before the changes were found.
                 undo_checkout(
                     &base.store,
                     &tree,
@@ -156,7 +167,7 @@ impl CopyProvider {
         }
     }
 
-    /// Writes the base into `tree`. A checkout needs a snapshot, so an empty base is committed temporarily.
+    /// Checks the base out into `tree`. A checkout needs a snapshot, so an empty base is committed temporarily.
     fn check_out(&self, base: &Base, tree: &Path, options: &CheckoutOptions) -> Result<()> {
         if let Some(snapshot) = &base.snapshot {
             checkout(&base.store, snapshot, tree, options, &NoProgress)?;
@@ -180,8 +191,8 @@ impl Provider for CopyProvider {
         let tree = Self::tree(dir);
         fs::create_dir(&tree).context("create", &tree)?;
         let Some(snapshot) = &base.snapshot else {
-            // The mode of the root of an empty tree, regardless of the umask, so that it is not reported as a
-            // change.
+            // Sets the mode that the root of an empty tree has, regardless of the umask. Another mode would be reported
+            // as a change.
             let mode = fs::Permissions::from_mode(u32::from(base.tree.root().node.mode()));
             fs::set_permissions(&tree, mode).context("change", &tree)?;
             if let Some((user, group)) = self.file_owner {
@@ -242,24 +253,26 @@ impl Provider for CopyProvider {
         effort: crate::provider::DigestEffort,
         cancel: &workspace_state::Cancel,
     ) -> Result<Option<crate::provider::ChangeDigest>> {
+        // With the effort `Quick`, few entries are read, and none through a helper process.
         let opener = effort.opener(&self.holder.get());
         let entries_max = effort.entries_max(DIGEST_ENTRIES_MAX);
         crate::upper::digest::read(&opener, &Self::tree(dir), entries_max, cancel)
     }
 
-    /// Takes a snapshot of the current content, and writes only the differences to the base. A cancelled
-    /// reset is undone; the undo cannot be cancelled.
+    /// Takes a snapshot of the current content, and writes only the entries that differ in the base. A reset that fails
+    /// or is cancelled is undone. The undo cannot be cancelled.
     fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<(), ResetInPlaceError> {
         let options = self.options(base)?;
         let writers = Writers::Stopped;
-        let everything = SnapshotOptions { all_special: true, ..Self::snapshot_options(Self::former(dir)) };
-        let report = self.snapshot(&base.store, &Self::tree(dir), everything, writers)?;
+        let options_with_special =
+            SnapshotOptions { all_special: true, ..Self::snapshot_options(Self::former_content(dir)) };
+        let report = self.snapshot(&base.store, &Self::tree(dir), options_with_special, writers)?;
         let special = report.skipped.into_iter().map(|skipped| skipped.path).collect();
         let former = report.snapshot;
         let replaced = self.replace(dir, base, &options, &former, special);
         if let Err(ResetInPlaceError { error, is_undone: false }) = &replaced {
-            // The snapshot may be the only complete copy. It is pending, and so stays as long as the workspace, which
-            // its label names.
+            // The snapshot may be the only complete copy of the former content. It is pending and its label names the
+            // workspace, so it is kept as long as the workspace exists.
             tracing::error!(snapshot = %former.id, %error, "failed to undo a reset; kept the former content");
         } else if let Err(error) = self.store.remove_snapshots(&[former.id]) {
             tracing::warn!(snapshot = %former.id, %error, "failed to remove the snapshot of a reset workspace");
@@ -268,6 +281,7 @@ impl Provider for CopyProvider {
     }
 
     fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {
+        // There are no shared layers, so the disk usage of all files is that of the workspace.
         Self::tree(dir)
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use workspace_host::NamespaceHolder;
 
-/// Current namespace holder. Clones share it.
+/// Current namespace holder. All clones of a value return the same holder, also after [`CurrentHolder::set`].
 #[derive(Debug, Clone)]
 pub(crate) struct CurrentHolder(Arc<RwLock<NamespaceHolder>>);
 

@@ -1,9 +1,11 @@
-//! Delta layer: the differences between two trees, as a layer over the first one.
+//! Delta layers. A *layer* is a read-only lower directory of overlays. A *delta* is a layer with the differences
+//! between two trees: over layers that show the first tree, it shows the second one.
 //!
-//! It holds every file, symlink and directory that differs, complete with its time; their parent directories;
-//! and a *whiteout* (a character device 0:0, which hides the entry below it) for every removed entry. Of a
-//! hard-linked file it holds all names or none, because an overlay does not link across layers. It is assembled as
-//! a tree and written like any other tree; the whiteouts, which a tree cannot hold, are created afterwards.
+//! A delta has every file, symlink and directory that differs, complete with its modification time; the parent
+//! directories of these; and a *whiteout* (a character device 0:0, which hides the entry in lower layers) for every
+//! removed entry. It has all names of a hard-linked file or none, because an overlay does not link across layers. A
+//! delta is first a tree in memory, which is written to disk like any other tree. Whiteouts, which a tree cannot have,
+//! are created afterwards. In a tree, the names of one hard-linked file have the same *link label*, a number.
 
 use std::collections::{BTreeSet, HashSet};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -22,18 +24,19 @@ use crate::error::{Context as _, Result};
 
 /// Differences between two trees, as the content of a layer.
 pub(crate) struct Delta {
+    /// Entries that differ, and their parent directories.
     tree: VirtualTree,
     /// Paths of the removed entries.
     whiteouts: Vec<Vec<u8>>,
-    /// Link labels of the hard-linked files: a label is equal for all names of one file.
+    /// Link labels of the hard-linked files in `tree`.
     link_labels: HashSet<u64>,
     /// Number of entries, whiteouts included.
     pub(crate) entries: usize,
 }
 
 impl Delta {
-    /// Computes the differences from `from` to `to`. Returns `None` if they have more than `max_entries`
-    /// entries.
+    /// Computes the delta from the tree `from` to the tree `to`. Returns `None` if it would have more than
+    /// `max_entries` entries.
     pub(crate) fn between(from: &Tree, to: &Tree, max_entries: usize) -> Result<Option<Self>> {
         let tree = to.store().empty_tree()?;
         let mut delta = Self { tree, whiteouts: Vec::new(), link_labels: HashSet::new(), entries: 0 };
@@ -42,14 +45,14 @@ impl Delta {
             return Ok(None);
         };
         let entry = Entry { node: Node::Directory(new.clone()), ..to.root() };
-        let fits = comparison.add_directory(b"", &old, &new, &entry, &mut delta)?
+        let is_complete = comparison.add_directory(b"", &old, &new, &entry, &mut delta)?
             && comparison.complete_links(&mut delta)?;
-        Ok(fits.then_some(delta))
+        Ok(is_complete.then_some(delta))
     }
 
     /// Writes the layer into an empty directory.
     pub(crate) fn write(&self, directory: &Path, options: &CheckoutOptions) -> Result<()> {
-        // `preview` is the tree that a commit would make.
+        // `preview` returns the tree that a commit would produce.
         materialize(&self.tree.preview()?, directory, options, &NoProgress)?;
         let path = directory.as_os_str().as_bytes();
         let create_whiteouts =
@@ -62,12 +65,13 @@ impl Delta {
 struct Comparison<'a> {
     from: &'a Tree,
     to: &'a Tree,
+    /// Maximum number of entries of the delta.
     max_entries: usize,
 }
 
 impl Comparison<'_> {
-    /// Adds the differences between two directories to the delta. `new_entry` is the entry of `new`. Returns
-    /// false if there are too many.
+    /// Adds the differences between the directories `old` and `new`, both at `path`, to the delta. `new_entry` is the
+    /// entry of `new`, which has its modification time. Returns false if the delta has too many entries.
     fn add_directory(
         &self,
         path: &[u8],
@@ -97,7 +101,7 @@ impl Comparison<'_> {
         Ok(delta.entries <= self.max_entries)
     }
 
-    /// Adds an entry to the delta if it differs. Returns false if there are too many differences.
+    /// Adds an entry to the delta if it differs from `old`. Returns false if the delta has too many entries.
     fn add_entry(&self, path: &[u8], old: Option<&Entry>, new: &Entry, delta: &mut Delta) -> Result<bool> {
         if let Some(old) = old
             && old.node == new.node
@@ -116,8 +120,8 @@ impl Comparison<'_> {
         Ok(true)
     }
 
-    /// Counts an entry that is added whole and all entries below it, and collects their link labels. Returns false if
-    /// there are too many.
+    /// Counts an entry that is added with all entries below it, and collects their link labels. Returns false if the
+    /// delta has too many entries.
     fn count_added(&self, entry: &Entry, delta: &mut Delta) -> Result<bool> {
         delta.entries += 1;
         let mut queue = vec![entry.clone()];
@@ -126,7 +130,7 @@ impl Comparison<'_> {
             let Node::Directory(node) = &entry.node else { continue };
             let children = usize::try_from(node.entries).unwrap_or(usize::MAX);
             delta.entries = delta.entries.saturating_add(children);
-            // Counted before they are read: a directory may have millions.
+            // Checked before the entries are read: a directory may have millions.
             if delta.entries > self.max_entries {
                 return Ok(false);
             }
@@ -135,8 +139,8 @@ impl Comparison<'_> {
         Ok(delta.entries <= self.max_entries)
     }
 
-    /// Adds the other names of hard-linked files of which one name is in the delta. Returns false if there
-    /// are too many.
+    /// Adds the other names of hard-linked files of which one name is in the delta. Returns false if the delta has too
+    /// many entries.
     fn complete_links(&self, delta: &mut Delta) -> Result<bool> {
         if delta.link_labels.is_empty() {
             return Ok(true);
@@ -153,10 +157,10 @@ impl Comparison<'_> {
             if delta.tree.exists(&path)? {
                 continue;
             }
-            // The paths of all parent directories; the root is the empty path.
+            // Paths of all parent directories. That of the root is empty.
             let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(slash, _)| slash);
             for parent in [0].into_iter().chain(slashes).map(|slash| &path[..slash]) {
-                // `graft_at_same_path` creates those that the delta does not have.
+                // `graft_at_same_path` below creates the parents that the delta lacks.
                 if parents.insert(parent.to_vec()) && !delta.tree.exists(parent)? {
                     delta.entries += 1;
                 }
@@ -164,7 +168,7 @@ impl Comparison<'_> {
             delta.tree.graft_at_same_path(&path, &entry)?;
             delta.entries += 1;
         }
-        // Innermost first: adding entries to a directory changes its time.
+        // Sets the attributes of all parents, children first: adding entries to a directory changes its time.
         for path in parents.iter().rev() {
             if let Some(entry) = self.to.entry(path)?
                 && let Node::Directory(node) = &entry.node
@@ -176,7 +180,7 @@ impl Comparison<'_> {
     }
 }
 
-/// Returns the attributes of a directory. Its time is in the entry, not in the node.
+/// Returns the attributes of a directory. The modification time is in the entry, not in the node.
 fn attributes(node: &DirectoryNode, entry: &Entry) -> Attributes {
     Attributes { mode: node.mode, modified: entry.modified, xattrs: node.xattrs.clone(), link_label: None }
 }
@@ -185,9 +189,8 @@ fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
-/// Creates a whiteout. The time of its directory and the modes of all parents are kept.
-///
-/// The layer was just created by this process and is not visible to others.
+/// Creates a whiteout at a path below `directory`. The modification time of its parent directory and the modes of all
+/// parents are kept. No other process uses the layer yet, so modes may be changed for a moment.
 fn create_whiteout(directory: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result<()> {
     let Some(slash) = path.iter().position(|byte| *byte == b'/') else {
         let stat = fstat(directory)?;
@@ -199,7 +202,8 @@ fn create_whiteout(directory: BorrowedFd<'_>, path: &[u8]) -> rustix::io::Result
     with_owner_access(directory, name, |inner| create_whiteout(inner, rest))
 }
 
-/// Runs `work` in a directory. If its mode denies access to its owner, changes the mode temporarily.
+/// Opens the directory `name` in `directory`, and runs `work` on it. If the mode of the opened directory denies access
+/// to its owner, changes the mode temporarily.
 fn with_owner_access(
     directory: BorrowedFd<'_>,
     name: &[u8],

@@ -36,7 +36,7 @@ pub enum WorkspaceError {
     /// There is no such snapshot.
     #[error("snapshot {0} not found")]
     UnknownSnapshot(SnapshotId),
-    /// The snapshot has no root filesystem.
+    /// The snapshot has the files of a workspace, but no root filesystem of a sandbox.
     #[error("snapshot {0} has no root filesystem")]
     NoRoot(SnapshotId),
     /// The workspace exists but cannot be used.
@@ -47,7 +47,8 @@ pub enum WorkspaceError {
         /// Reason.
         reason: String,
     },
-    /// The head of an anchor cannot be mounted.
+    /// An anchor cannot show the snapshot that it is to show. An anchor is a mount that shows the present files of a
+    /// project to several workspaces.
     #[error("anchor `{name}` cannot be used: {reason}")]
     UnusableAnchor {
         /// Name of the anchor, as in [`AnchorToFollow`](crate::AnchorToFollow).
@@ -61,10 +62,11 @@ pub enum WorkspaceError {
         /// Name of the workspace.
         id: String,
     },
-    /// The requested provider cannot be used here.
+    /// The provider (the method of making the directory of a workspace) cannot be used here, or does not support the
+    /// operation.
     #[error("provider {provider} is not available: {reason}")]
     Provider {
-        /// Requested provider.
+        /// Kind of the provider.
         provider: ProviderKind,
         /// Reason.
         reason: String,
@@ -75,26 +77,27 @@ pub enum WorkspaceError {
         /// Path in the workspace.
         path: Vec<u8>,
     },
-    /// The workspace exceeds the [`WalkLimits`](workspace_state::WalkLimits) of the store's handle.
+    /// The workspace exceeds the [`WalkLimits`](workspace_state::WalkLimits) of the store handle: it has too many
+    /// entries, or names and attributes that need too much memory.
     #[error("the workspace has {0}, too much for a snapshot; remove some of its files")]
     TooLarge(#[from] LimitExceeded),
-    /// Another process uses the directory.
+    /// Another process uses the directory of the layers, and so this set of workspaces.
     #[error("{} is used by another process", .path.display())]
     Busy {
-        /// Directory of the layers, which has the lock.
+        /// Directory of the layers, which has the lock file.
         path: PathBuf,
     },
     /// A system call failed.
     #[error("cannot {action} {}: {source}", shorten_path(.path.as_os_str().as_bytes()))]
     Io {
-        /// Attempted action, as a verb.
+        /// Attempted action, a verb such as `open`.
         action: &'static str,
-        /// File or directory that it was attempted on.
+        /// File or directory that the action was attempted on.
         path: PathBuf,
         /// Error from the operating system.
         source: io::Error,
     },
-    /// An operation of the host crate failed.
+    /// An operation of the crate `workspace-host` failed, such as a mount.
     #[error(transparent)]
     Host(#[from] HostError),
     /// A directory could not be read or written.
@@ -106,7 +109,7 @@ pub enum WorkspaceError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The lazy mount failed.
+    /// The lazy mount, a FUSE mount that loads the files of snapshots on first read, could not be started.
     #[error("cannot start the lazy mount: {0}")]
     Lazy(String),
 }
@@ -116,6 +119,7 @@ pub type Result<T, E = WorkspaceError> = std::result::Result<T, E>;
 
 /// Adds the attempted action and the path to a system error.
 pub(crate) trait Context<T> {
+    /// Converts an error to [`WorkspaceError::Io`]. `action` is a verb such as `open`.
     fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 
@@ -126,8 +130,8 @@ impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
 }
 
 impl WorkspaceError {
-    /// Converts an error about the directory `tree` of a workspace. Errors that a user of the workspace can cause get
-    /// paths relative to it.
+    /// Converts an error about `tree`, the directory that the agent in a workspace sees. Errors that the agent can
+    /// cause get paths relative to this directory.
     pub(crate) fn of_directory(error: DirectoryError, tree: &Path) -> Self {
         match error {
             DirectoryError::TooDeep { path } => {
@@ -161,7 +165,7 @@ impl WorkspaceError {
         }
     }
 
-    /// Returns true if files kept changing while they were read, and nothing else prevented it.
+    /// Returns true if the operation failed only because files kept changing while they were read.
     pub fn is_changing(&self) -> bool {
         match self {
             Self::Changing { .. } => true,
@@ -182,7 +186,7 @@ impl WorkspaceError {
         )
     }
 
-    /// Returns true if the store lacks an object of a tree.
+    /// Returns true if the store lacks an object (a node or chunk of content) of a tree.
     pub(crate) fn is_missing_content(&self) -> bool {
         let (Self::Store(error)
         | Self::Directory(DirectoryError::Store(error))
@@ -200,7 +204,7 @@ impl WorkspaceError {
             | Self::Directory(DirectoryError::Store(error))
             | Self::Tree(TreeError::Store(error)) => return error.is_full(),
             Self::Host(HostError::Helper(error)) => return error.is_disk_full(),
-            // The error of the mount process arrives as text.
+            // The process of the lazy mount reports its error as text.
             Self::Lazy(message) => return is_disk_full_message(message),
             _ => {}
         }
@@ -218,7 +222,8 @@ impl WorkspaceError {
     }
 }
 
-/// Returns true if a message from another process or a daemon reports a full disk.
+/// Returns true if an error message from another process reports a full disk or an exceeded quota. Runtimes such as
+/// Docker report errors as text alone, with that of the system call in it.
 pub fn is_disk_full_message(message: &str) -> bool {
     let message = message.to_lowercase();
     ["no space left on device", "disk quota exceeded"].iter().any(|text| message.contains(text))

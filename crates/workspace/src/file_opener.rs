@@ -1,9 +1,10 @@
 //! Access to the files of a workspace regardless of their modes.
 //!
 //! An agent may remove its own permission to read a file or directory (mode 000, 0300). A server that runs as
-//! root can read it anyway. An unprivileged server opens it through a helper process in the user namespace of
-//! the namespace holder, where the helper has capabilities over the user's files. Reading does not change
-//! modes. Writing to a directory without write permission changes its mode temporarily.
+//! root can read it anyway. An unprivileged server opens it through a *helper process* in the user namespace of
+//! the *namespace holder* (the process that keeps the namespaces of an unprivileged server). In that namespace, the
+//! helper process has capabilities over the user's files. Reading does not change modes. Changing the entries of a
+//! directory without write permission changes the mode of the directory temporarily.
 
 use std::ffi::CString;
 use std::io;
@@ -33,6 +34,7 @@ pub(crate) fn open_root(holder: &NamespaceHolder, path: &Path) -> io::Result<Own
 
 /// Opens files with the permissions of this process, or through a helper process if access is denied.
 pub(crate) struct FileOpener {
+    /// Access through the helper process, which is started when it is first needed.
     files: HolderFiles,
 }
 
@@ -69,6 +71,7 @@ impl FileOpener {
         self.open(parent.as_fd(), name.as_bytes(), DIRECTORY)
     }
 
+    /// Returns the status of an entry of a directory, without following a symlink.
     pub(crate) fn stat(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Stat> {
         match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::ACCESS | Errno::PERM) => Ok(fstat(self.open(directory, name, OFlags::PATH)?)?),
@@ -76,6 +79,7 @@ impl FileOpener {
         }
     }
 
+    /// Returns the target of a symlink.
     pub(crate) fn read_link(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<u8>> {
         let target = match readlinkat(directory, name, Vec::new()) {
             Err(Errno::ACCESS | Errno::PERM) => {
@@ -87,7 +91,7 @@ impl FileOpener {
     }
 
     /// Reads the `user.*` extended attributes of an open file or directory. The kernel checks the permission again, so
-    /// this process may be denied them even if the helper process opened the file.
+    /// it may deny them to this process even if the helper process opened the file.
     pub(crate) fn xattrs(&self, file: BorrowedFd<'_>) -> io::Result<Xattrs> {
         match user_xattrs(file) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -118,9 +122,9 @@ impl DirectoryEditor {
         Self { opener: FileOpener::new(holder) }
     }
 
-    /// Runs `work` on the directory at `path` below `root`, and restores its times. Runs it again with a temporarily
-    /// changed mode if the first run fails with `EACCES`. Does not follow symlinks: the agent may have replaced a
-    /// directory by one.
+    /// Runs `work` on the directory at `path` below `root`, and restores the times of that directory. If `work` fails
+    /// with `EACCES`, makes the directory writable temporarily and runs `work` again. Does not follow symlinks: the
+    /// agent may have replaced a directory by a symlink.
     pub(crate) fn change(
         &self,
         root: &Path,
@@ -133,6 +137,7 @@ impl DirectoryEditor {
     }
 }
 
+/// Runs `work` on a directory, and restores the times of the directory, as [`DirectoryEditor::change`] describes.
 fn change_keeping_times(
     directory: BorrowedFd<'_>,
     work: &dyn Fn(BorrowedFd<'_>) -> Result<(), Errno>,
@@ -157,7 +162,7 @@ fn change_keeping_times(
     futimens(directory, &times)
 }
 
-/// Extracts the errno, so that callers can distinguish `ENOENT` from `EACCES`.
+/// Converts an error of the helper process. Keeps its errno, so that callers can distinguish `ENOENT` from `EACCES`.
 fn to_io_error(error: HostError) -> io::Error {
     error.os_error().map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error)
 }
@@ -166,7 +171,7 @@ fn to_io_error(error: HostError) -> io::Error {
 /// Overlays have a reader of their own (`upper.rs`).
 pub(crate) struct Reader {
     opener: FileOpener,
-    /// State of the processes that write to the directory. Without them, each file is read only once.
+    /// State of the processes that write to the directory. If they are stopped, each file is read only once.
     writers: Writers,
 }
 

@@ -1,8 +1,8 @@
-//! Fingerprints of the files of an upper directory at the last commit, so that the next commit need not read
-//! unchanged files again.
+//! Index of the files of an upper directory (the changes of a workspace made by overlay) at the last commit: their
+//! fingerprints (mode, size, mtime, ctime and inode). The next commit does not read files with the same fingerprint.
 //!
-//! Stored next to the upper directory. It is only a cache: if it is missing or torn, or its snapshot is no longer
-//! in the store, files are read again.
+//! The index is stored next to the upper directory. It is only a cache: if it is missing or torn, or its snapshot is no
+//! longer in the store, all files are read again.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,25 +10,26 @@ use std::path::Path;
 
 use workspace_state::{SnapshotId, StatFingerprint};
 
-/// Fingerprints by path in the upper directory.
+/// Index of the files at the last commit.
 ///
-/// Stored as the id of the snapshot, one row per file, and the BLAKE3 hash of everything before it. A row has
-/// the length of the path (4 bytes), the path, the mode (4 bytes), and size, mtime, ctime and inode (8 bytes
-/// each). All numbers are little-endian.
+/// On disk, it is the id of the snapshot (16 bytes), one row per file, and the BLAKE3 hash of all bytes before. A row
+/// has the length of the path (4 bytes), the path, the mode (4 bytes), and size, mtime, ctime and inode (8 bytes each).
+/// All numbers are little-endian.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FingerprintIndex {
-    /// Snapshot that has the content of the files; `None` before the first commit.
+    /// Snapshot of the last commit, which has the content of the files; `None` before the first commit.
     pub(crate) snapshot: Option<SnapshotId>,
+    /// Fingerprints by path relative to the upper directory.
     pub(crate) files: HashMap<Vec<u8>, StatFingerprint>,
 }
 
 impl FingerprintIndex {
-    /// Reads the index; an empty one if it is missing or torn.
+    /// Reads the index. Returns an empty index if the file is missing or torn.
     pub(crate) fn read(path: &Path) -> Self {
         fs::read(path).ok().and_then(|bytes| Self::decode(&bytes)).unwrap_or_default()
     }
 
-    /// Writes the index. Failures are only logged: the next commit is slower.
+    /// Writes the index atomically. Failures are only logged: they make the next commit slower.
     pub(crate) fn write(&self, path: &Path) {
         let new = path.with_extension("new");
         if let Err(error) = fs::write(&new, self.encode()).and_then(|()| fs::rename(&new, path)) {

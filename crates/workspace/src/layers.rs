@@ -1,22 +1,24 @@
-//! Layers: the read-only lower directories of workspaces, and the stacks that they form.
+//! Layers: the read-only lower directories of overlays, and the stacks that they form. The provider `clone` reflinks
+//! files from them.
 //!
 //! ```text
-//! lock                 held by the process that uses the directory
+//! lock                 locked by the process that uses the directory
 //! layers/NAME/tree     content of a layer
-//! layers/NAME/layer    its record; written last: without it the layer does not exist
+//! layers/NAME/layer    record of the layer; written last: without it the layer does not exist
 //! stacks/KEY           the layers of a tree, lowest first; KEY is a hash of the tree and its times
-//! empty/               the lower directory of workspaces without a base
+//! empty/               the lower directory of workspaces that were created empty
 //! lowest/              an empty directory below all layers of a read-only workspace
 //! ```
 //!
-//! The lowest layer of a stack is a *base*: a whole tree. Above it are *deltas*, each with the changes since
-//! the layer below. A tree that differs little from one with a stack gets a delta; any other gets a base. A
-//! stack that grows long is replaced by its base and one delta. Layers are immutable and shared by all
-//! workspaces with the same tree and times. They are removed when no workspace uses them and their tree was
-//! not requested for a while, or when disk space is short (`disk_space.rs`).
+//! A *stack* consists of the layers that together show one tree. Its lowest layer is a *base*: a whole tree. Above it
+//! are *deltas*, each with the changes since the layer below. A tree gets a delta if it differs little from another
+//! tree that has a stack, else a base. A stack of the maximum length is replaced by its base and one delta. Layers are
+//! immutable and shared by all workspaces with the same tree and *times* (a second tree with the modification times and
+//! hard links). They are removed when no workspace uses them and their tree was not requested for a while, or when disk
+//! space is short (`disk_space.rs`).
 //!
-//! Unsynced layers may be torn after a machine crash, so they are valid only until the next boot. Everything
-//! here can be recreated from the store.
+//! Unsynced layers may be torn after a machine crash, so they are valid only until the next boot. Every layer can be
+//! recreated from the snapshots in the store.
 
 mod disk_space;
 mod queue;
@@ -44,43 +46,47 @@ use crate::error::{Context as _, Result, WorkspaceError};
 use crate::part::SnapshotPart;
 use queue::Queue;
 
-/// Maximum number of layers in a stack. The next delta replaces all deltas of a full stack.
+/// Number of layers of a full stack. A tree derived from a full stack gets its base and one delta.
 const STACK_MAX: usize = 24;
-/// Maximum number of entries of a delta. A tree with more differences gets a base instead.
+/// Maximum number of files, directories, symlinks and whiteouts in a delta. A tree with more differences gets a base.
 const DELTA_ENTRIES_MAX: usize = 20_000;
 /// Maximum number of ancestors of a snapshot that are searched for one with a stack.
 const ANCESTORS_MAX: usize = 128;
-/// Maximum number of stacks that a root filesystem is compared with if its snapshot has no ancestor with a stack.
+/// Maximum number of stacks that a root filesystem of a sandbox is compared with if no ancestor of its snapshot has a
+/// stack.
 const RELATIVES_MAX: usize = 4;
-/// Time for which an unused stack with deltas is kept.
+/// Time for which an unused stack with deltas is kept after its tree was last requested.
 const DELTA_RETENTION: Duration = Duration::from_secs(15 * 60);
-/// Time for which an unused base is kept.
+/// Time for which an unused stack without deltas is kept after its tree was last requested.
 const BASE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Time between two cancellation checks while waiting for a layer.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum time to wait for another process to release the lock.
+/// Maximum time to wait until another process releases the lock file.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Key of a stack: a tree and its times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct StackKey {
     tree: TreeId,
+    /// Root of the tree of times (modification times and hard links).
     times: NodeId,
 }
 
 impl StackKey {
+    /// Returns the key of a snapshot's tree.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         Self { tree: snapshot.tree, times: snapshot.times }
     }
 
-    /// Returns the key as a hash, for names of files.
+    /// Returns a hash of the key, in hexadecimal, for names of files.
     fn name(&self) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.tree.as_bytes()).update(self.times.as_bytes());
         hasher.finalize().to_hex()[..32].to_owned()
     }
 
+    /// Opens the tree for reading.
     fn open(&self, store: &Store) -> Result<Tree> {
         Ok(Tree::open(store, self.tree, Some(self.times))?)
     }
@@ -98,13 +104,13 @@ pub(crate) enum LayerSync {
 /// Record of a layer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Layer {
-    /// Tree of the stack below the layer; `None` for a base.
+    /// Tree that the layers below show; `None` for a base.
     #[serde(rename = "over")]
     below: Option<StackKey>,
-    /// Tree of the stack with this layer on top.
+    /// Tree that this layer and the layers below show together.
     #[serde(rename = "shows")]
     visible: StackKey,
-    /// Boot id of the machine when the layer was written.
+    /// Boot id of the machine when the layer was written, with a newline.
     boot: String,
     /// Set if the layer is synced to disk, and so valid after a reboot.
     synced: bool,
@@ -123,12 +129,13 @@ impl Layer {
 /// Record of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Stack {
+    /// Tree that the layers show.
     key: StackKey,
     /// Names of the layers, lowest first.
     layers: Vec<String>,
 }
 
-/// Stack in use. Its layers are kept as long as this value lives.
+/// Guard of a stack in use, or of some of its layers. The layers are kept as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct StackGuard {
     inner: Arc<Inner>,
@@ -158,7 +165,7 @@ impl StackGuard {
 /// Selection of unused layers to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnusedLayers {
-    /// Layers whose tree was not requested for their retention time.
+    /// Layers whose tree was not requested during their retention time.
     Expired,
     /// All unused layers.
     All,
@@ -175,36 +182,41 @@ pub struct LayerGcResult {
     pub bytes: u64,
 }
 
-/// All layers of a directory. Clones share them.
+/// Handle of all layers in one directory. Clones are handles of the same layers.
 #[derive(Debug, Clone)]
 pub(crate) struct Layers(Arc<Inner>);
 
+/// Data that all clones of a [`Layers`] handle share.
 #[derive(Debug)]
 struct Inner {
+    /// Directory of the layers.
     root: PathBuf,
     store: Store,
-    /// Part of snapshots that the layers hold.
+    /// Part of snapshots that the layers hold: the files of workspaces, or root filesystems of sandboxes.
     part: SnapshotPart,
+    /// Options with which the files of layers are written.
     options: CheckoutOptions,
     /// Number of bytes that sandboxes must leave free. Layers leave twice as many.
     reserve: u64,
-    /// Boot id of the machine.
+    /// Boot id of the machine, with a newline.
     boot: String,
     state: Mutex<LayerState>,
-    /// Notified when a layer is no longer busy, and when the queue changes.
+    /// Notified when a layer is no longer in `busy`, and when the queue changes.
     changed: Condvar,
-    /// Held while layers are removed to free disk space.
+    /// Lock that is held while layers are removed to free disk space.
     freeing: Mutex<()>,
-    /// Stops background writes.
+    /// Cancellation flag of background writes.
     stop: Cancel,
-    /// Lock file, locked by `flock` until the layers are closed.
-    lock: File,
+    /// Lock file, locked by `flock` until [`Layers::close`].
+    lock_file: File,
 }
 
+/// State of the layers that the mutex protects.
 #[derive(Debug, Default)]
 struct LayerState {
     /// Stacks with the time at which each was last requested.
     stacks: HashMap<StackKey, (Stack, Instant)>,
+    /// Records of complete layers by name.
     layers: HashMap<String, Layer>,
     /// Number of [`StackGuard`]s of each layer. Unused layers have no entry.
     use_counts: HashMap<String, usize>,
@@ -215,7 +227,8 @@ struct LayerState {
 }
 
 impl Layers {
-    /// Opens the layers in `root`, for exclusive use by this process.
+    /// Opens the layers in the directory `root`, for exclusive use by this process. `part` is the part of snapshots
+    /// that they hold, `reserve` the number of bytes that sandboxes must leave free.
     pub(crate) fn open(
         root: &Path,
         (store, part): (Store, SnapshotPart),
@@ -226,11 +239,11 @@ impl Layers {
             fs::create_dir_all(&directory).context("create", &directory)?;
         }
         let path = root.join("lock");
-        let lock = File::create(&path).context("create", &path)?;
-        // A killed process may have left a forked child that has not called `exec` yet, and still holds the
-        // lock.
+        let lock_file = File::create(&path).context("create", &path)?;
+        // A killed process may have left a forked child that has not called `exec` yet. The child still holds the lock
+        // for a moment.
         let deadline = Instant::now() + LOCK_TIMEOUT;
-        while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        while flock(&lock_file, FlockOperation::NonBlockingLockExclusive).is_err() {
             if Instant::now() > deadline {
                 return Err(WorkspaceError::Busy { path: root.to_owned() });
             }
@@ -249,7 +262,7 @@ impl Layers {
             changed: Condvar::new(),
             freeing: Mutex::default(),
             stop: Cancel::new(),
-            lock,
+            lock_file,
         };
         inner.load()?;
         Ok(Self(Arc::new(inner)))
@@ -258,14 +271,15 @@ impl Layers {
     /// Releases the directory for another process. Do not use this handle afterwards.
     pub(crate) fn close(&self) -> Result<()> {
         self.stop_writing();
-        flock(&self.0.lock, FlockOperation::Unlock).context("unlock", &self.0.root)
+        flock(&self.0.lock_file, FlockOperation::Unlock).context("unlock", &self.0.root)
     }
 
-    /// Returns the stack of a snapshot's tree, if it exists.
+    /// Returns the stack of a snapshot's tree; `None` if it does not exist.
     pub(crate) fn find(&self, snapshot: &Snapshot) -> Option<StackGuard> {
         self.find_key(&StackKey::of(snapshot))
     }
 
+    /// Returns the stack with a key, and records the request; `None` if it does not exist.
     fn find_key(&self, key: &StackKey) -> Option<StackGuard> {
         let mut state = self.0.lock();
         let (stack, last_request) = state.stacks.get_mut(key)?;
@@ -274,9 +288,9 @@ impl Layers {
         Some(self.acquire(&mut state, layers))
     }
 
-    /// Returns the stack of a snapshot's tree. If there is none, derives it by a delta from the stack of an ancestor,
-    /// or for a root filesystem from a recently requested stack; returns `None` if there is none or the delta is too
-    /// large. Stops when the `Cancel` flag of the handle `store` is set.
+    /// Returns the stack of a snapshot's tree. If it does not exist, writes a delta over the stack of an ancestor of
+    /// the snapshot, or, for a root filesystem, over a recently requested stack. Returns `None` if there is no such
+    /// stack, or the delta is too large. Stops when the [`Cancel`] flag of the handle `store` is set.
     pub(crate) fn find_or_derive(&self, store: &Store, snapshot: &Snapshot) -> Result<Option<StackGuard>> {
         if let Some(stack) = self.find(snapshot) {
             return Ok(Some(stack));
@@ -286,7 +300,7 @@ impl Layers {
         }
         for relative in self.possible_relatives() {
             match self.derive(store, snapshot, relative) {
-                // No snapshot keeps the tree of the stack, and garbage collection has deleted it.
+                // No snapshot has the tree of this stack any more, and garbage collection has deleted its objects.
                 Err(error) if error.is_missing_content() => {}
                 Ok(None) => {}
                 derived => return derived,
@@ -295,9 +309,9 @@ impl Layers {
         Ok(None)
     }
 
-    /// Returns keys of stacks whose trees may be similar to a tree without an ancestor, the last requested first. Only
-    /// for root filesystems: the root in the first snapshot of a sandbox is a changed template, but the snapshot does
-    /// not name the template as its parent. Returns nothing for files of workspaces.
+    /// Returns keys of stacks whose trees may be similar to that of a snapshot without an ancestor, the last requested
+    /// first. Does so only for root filesystems: the root filesystem in the first snapshot of a sandbox is a changed
+    /// copy of a template, but the template is not a parent of the snapshot. Returns nothing for files of workspaces.
     fn possible_relatives(&self) -> Vec<StackKey> {
         if self.0.part != SnapshotPart::Root {
             return Vec::new();
@@ -309,13 +323,13 @@ impl Layers {
         stacks.into_iter().take(RELATIVES_MAX).map(|(_, key)| key).collect()
     }
 
-    /// Derives the stack of a snapshot's tree from the stack with the key `relative`, by a delta. Returns `None` if
-    /// that stack does not exist, or the delta is too large.
+    /// Writes a delta from the tree `relative` to a snapshot's tree, and records the stack of the snapshot's tree: the
+    /// stack of `relative` with the delta on top. Returns `None` if `relative` has no stack, or the delta is too large.
     fn derive(&self, store: &Store, snapshot: &Snapshot, relative: StackKey) -> Result<Option<StackGuard>> {
         let Some(below) = self.find_key(&relative) else { return Ok(None) };
         // Key and layers of the stack below the new delta.
         let lower = match below.layers.first() {
-            // One delta over the base replaces all deltas.
+            // The new delta is over the base, and replaces all deltas of the full stack.
             Some(base) if below.layers.len() >= STACK_MAX => {
                 let visible = self.0.lock().layers.get(base).map(|layer| layer.visible);
                 visible.map(|key| (key, vec![base.clone()]))
@@ -333,14 +347,14 @@ impl Layers {
                 None => Ok(false),
             }
         })?;
-        // Keeps the new layer until the guard of the whole stack exists.
+        // `_acquired` keeps the new layer from being removed until the guard of the whole stack exists.
         let Some(_acquired) = acquired else { return Ok(None) };
         layers.push(name);
         Ok(Some(self.add_stack(Stack { key: to, layers })?))
     }
 
-    /// Returns the stack of a snapshot's tree. If there is none, writes the tree: as a delta if a related tree has a
-    /// stack, else as a base.
+    /// Returns the stack of a snapshot's tree. If it does not exist, writes the tree: as a delta if possible (see
+    /// [`Layers::find_or_derive`]), else as a base. A delta is not synced, whatever `sync` is.
     pub(crate) fn find_or_write(
         &self,
         store: &Store,
@@ -360,45 +374,46 @@ impl Layers {
         self.add_stack(Stack { key, layers: vec![name] })
     }
 
-    /// Returns the path of an empty layer, for a workspace without a base.
+    /// Returns the path of an empty directory, the lower directory of workspaces that were created empty.
     pub(crate) fn empty(&self) -> Result<PathBuf> {
         let path = self.0.root.join("empty");
         fs::create_dir_all(&path).context("create", &path)?;
         Ok(path)
     }
 
-    /// Returns the lower directories of an overlay without an upper one. The kernel wants at least two of them, so an
-    /// empty one is added below `paths`.
+    /// Returns the lower directories of an overlay without an upper directory: `paths` (uppermost first), and an empty
+    /// directory below them, because the kernel requires at least two lower directories.
     pub(crate) fn lower_without_upper(&self, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let lowest = self.0.root.join("lowest");
         fs::create_dir_all(&lowest).context("create", &lowest)?;
         Ok(paths.iter().cloned().chain([lowest]).collect())
     }
 
-    /// Returns the nearest ancestor that has a stack.
+    /// Returns the nearest ancestor of a snapshot that has a stack; `None` if the next [`ANCESTORS_MAX`] have none.
     fn nearest_ancestor(&self, snapshot: &Snapshot) -> Result<Option<Snapshot>> {
         let mut seen: HashSet<SnapshotId> = HashSet::new();
-        let mut nearest: Vec<SnapshotId> = snapshot.parents.clone();
-        while seen.len() < ANCESTORS_MAX && !nearest.is_empty() {
-            let mut their_parents = Vec::new();
-            for id in nearest {
+        let mut level: Vec<SnapshotId> = snapshot.parents.clone();
+        while seen.len() < ANCESTORS_MAX && !level.is_empty() {
+            let mut next_level = Vec::new();
+            for id in level {
                 if !seen.insert(id) {
                     continue;
                 }
                 let Some(ancestor) = self.0.store.find_snapshot(&id)? else { continue };
-                their_parents.extend(&ancestor.parents);
+                next_level.extend(&ancestor.parents);
                 let Some(ancestor) = self.0.part.select(ancestor) else { continue };
                 if self.0.lock().stacks.contains_key(&StackKey::of(&ancestor)) {
                     return Ok(Some(ancestor));
                 }
             }
-            nearest = their_parents;
+            level = next_level;
         }
         Ok(None)
     }
 
-    /// Creates a layer unless it exists, and acquires it. Waits while another thread writes or removes it,
-    /// until `cancel` is set. Returns `None` if `write` returned false and wrote nothing.
+    /// Creates a layer with `write` unless it exists, and returns a guard of it. Waits while another thread writes or
+    /// removes the layer; fails when `cancel` is set meanwhile. Returns `None` if `write` returned false: then there is
+    /// no layer.
     fn create_layer(
         &self,
         name: &str,
@@ -425,7 +440,7 @@ impl Layers {
         Ok(Some(self.acquire(&mut state, vec![name.to_owned()])))
     }
 
-    /// Records a stack, and acquires it.
+    /// Records a stack on disk and in memory, and returns its guard.
     fn add_stack(&self, stack: Stack) -> Result<StackGuard> {
         let path = self.0.root.join("stacks").join(stack.key.name());
         let text = serde_json::to_vec(&stack).map_err(io::Error::from).context("write", &path)?;
@@ -436,7 +451,7 @@ impl Layers {
         Ok(guard)
     }
 
-    /// Counts a use of each layer, until the guard is dropped.
+    /// Counts a use of each layer, until the returned guard is dropped.
     fn acquire(&self, state: &mut LayerState, layers: Vec<String>) -> StackGuard {
         for name in &layers {
             *state.use_counts.entry(name.clone()).or_default() += 1;
@@ -444,24 +459,24 @@ impl Layers {
         StackGuard { inner: Arc::clone(&self.0), layers }
     }
 
-    /// Acquires the layers of an existing workspace; `None` if some are missing.
+    /// Returns a guard of the layers of an existing workspace; `None` if some do not exist.
     pub(crate) fn reacquire(&self, layers: &[String]) -> Option<StackGuard> {
         let mut state = self.0.lock();
         let all = layers.iter().all(|name| state.layers.contains_key(name));
         all.then(|| self.acquire(&mut state, layers.to_vec()))
     }
 
-    /// Removes unused layers and stacks: all, or those whose retention time has passed at `now`. After a cancellation
-    /// or failure, a later call removes the rest.
+    /// Removes unused layers and stacks: all, or those whose retention time has passed at `now` (`selection`). After a
+    /// cancellation or failure, a later call removes the rest.
     pub(crate) fn collect(
         &self,
         now: Instant,
-        which: UnusedLayers,
+        selection: UnusedLayers,
         cancel: &Cancel,
     ) -> Result<LayerGcResult> {
         let (stacks, layers) = {
             let mut state = self.0.lock();
-            let stacks = state.unused_stacks(now, which);
+            let stacks = state.unused_stacks(now, selection);
             let layers = state.take_stacks_and_unneeded_layers(&stacks);
             (stacks, layers)
         };
@@ -470,20 +485,21 @@ impl Layers {
         Ok(result)
     }
 
-    /// Writes the tree of a layer with `write`, and then its record. Removes the layer again if a write fails
-    /// or `write` returns false. The result is `None` if `write` returned false.
+    /// Writes the tree of a layer with `write`, and then its record. If a write fails or `write` returns false, removes
+    /// the files of the layer again. Returns `None` if `write` returned false.
     fn write_layer(
         &self,
         name: &str,
         layer: &Layer,
         write: impl FnOnce(&Path, &CheckoutOptions) -> Result<bool>,
     ) -> Result<Option<Layer>> {
-        // Leftovers of an interrupted write.
+        // Removes what an interrupted write left.
         self.0.remove_layer(name)?;
         self.0.enforce_unused_limit();
         let (directory, tree) = (self.0.root.join("layers").join(name), self.0.tree_of(name));
         self.0.ensure_free_space().context("write", &tree)?;
         fs::create_dir_all(&tree).context("create", &tree)?;
+        // Counts the bytes of the layer, and fails writes when free space is low.
         let counter = self.write_counter();
         let limit: Arc<dyn WriteLimit> = Arc::clone(&counter) as _;
         let options = CheckoutOptions { sync: layer.synced, limit: Some(limit), ..self.0.options.clone() };
@@ -501,8 +517,8 @@ impl Layers {
     }
 }
 
-/// Layers to be removed, which were taken out of the state. Drop puts the remaining ones back, so that threads that
-/// wait for them can use them.
+/// Layers to be removed, which were taken out of [`LayerState`]. Drop puts the remaining layers back, so that threads
+/// that wait for them can use them.
 struct LayersToRemove<'a> {
     inner: &'a Inner,
     layers: Vec<(String, Layer)>,
@@ -520,15 +536,17 @@ impl Drop for LayersToRemove<'_> {
 }
 
 impl Inner {
+    /// Locks the state in memory.
     fn lock(&self) -> MutexGuard<'_, LayerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the path of the content of a layer.
     fn tree_of(&self, name: &str) -> PathBuf {
         self.root.join("layers").join(name).join("tree")
     }
 
-    /// Loads all complete layers and stacks, and removes the rest.
+    /// Loads all complete and valid layers and stacks, and removes the others from disk.
     fn load(&self) -> Result<()> {
         let mut state = self.lock();
         for name in names(&self.root.join("layers"))? {
@@ -547,7 +565,7 @@ impl Inner {
         for name in names(&self.root.join("stacks"))? {
             let path = self.root.join("stacks").join(&name);
             let stack = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Stack>(&text).ok());
-            // A file whose name is not its key was left by a process that was killed in `replace`.
+            // A file whose name is not its key is a temporary file of a process that was killed in `replace`.
             let is_complete = |stack: &Stack| {
                 stack.key.name() == name && stack.layers.iter().all(|name| state.layers.contains_key(name))
             };
@@ -559,8 +577,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes stacks and layers that were taken out of the state. The rest is kept after a cancellation or
-    /// failure.
+    /// Removes stacks and layers that were taken out of [`LayerState`] from disk. After a cancellation or failure, the
+    /// remaining layers are put back into the state.
     fn remove_unused(
         &self,
         stacks: &[StackKey],
@@ -588,7 +606,7 @@ impl Inner {
         Ok(result)
     }
 
-    /// Removes a layer, its record first: without it, the layer does not exist.
+    /// Removes a layer from disk, its record first: without a record, the layer does not exist.
     fn remove_layer(&self, name: &str) -> Result<()> {
         let directory = self.root.join("layers").join(name);
         remove_file(&directory.join("layer"))?;
@@ -597,22 +615,24 @@ impl Inner {
 }
 
 impl LayerState {
-    /// Returns true if a workspace uses a stack, that is, its uppermost layer.
+    /// Returns true if a workspace uses the uppermost layer of a stack, and so the stack.
     fn is_used(&self, stack: &Stack) -> bool {
         stack.layers.last().is_some_and(|name| self.use_counts.contains_key(name))
     }
 
-    fn unused_stacks(&self, now: Instant, which: UnusedLayers) -> Vec<StackKey> {
+    /// Returns the keys of unused stacks: all, or those whose retention time has passed at `now`.
+    fn unused_stacks(&self, now: Instant, selection: UnusedLayers) -> Vec<StackKey> {
         let is_selected = |(stack, last_request): &(Stack, Instant)| {
             let retention = if stack.layers.len() > 1 { DELTA_RETENTION } else { BASE_RETENTION };
             let is_expired = now.saturating_duration_since(*last_request) > retention;
-            !self.is_used(stack) && (which == UnusedLayers::All || is_expired)
+            !self.is_used(stack) && (selection == UnusedLayers::All || is_expired)
         };
         self.stacks.iter().filter(|(_, entry)| is_selected(entry)).map(|(key, _)| *key).collect()
     }
 
-    /// Removes stacks from the state, and returns all layers that no other stack or workspace needs, also those of no
-    /// given stack. The layers are marked busy until they are removed, so that no thread writes them again before that.
+    /// Removes stacks from the state, and all layers that no remaining stack and no workspace needs. Returns these
+    /// layers, also those that belonged to none of the given stacks. The layers are marked busy until they are removed
+    /// from disk, so that no thread writes them again before that.
     fn take_stacks_and_unneeded_layers(&mut self, stacks: &[StackKey]) -> Vec<(String, Layer)> {
         for key in stacks {
             self.stacks.remove(key);
@@ -625,18 +645,19 @@ impl LayerState {
     }
 }
 
+/// Writes the record of a layer into the directory of the layer.
 fn write_record(directory: &Path, layer: &Layer) -> Result<()> {
     let path = directory.join("layer");
     let text = serde_json::to_vec(layer).map_err(io::Error::from).context("write", &path)?;
     replace(&path, &text)
 }
 
-/// Removes a directory, even with inaccessible subdirectories. Only this process may write to it.
+/// Removes a directory, even with inaccessible subdirectories. No other process may write to it meanwhile.
 fn remove_tree(path: &Path) -> io::Result<()> {
     Ok(overlay::remove_tree(&NamespaceHolder::None, path)?)
 }
 
-/// Replaces a file atomically. If several threads do so at once, the last one wins.
+/// Replaces a file atomically. If several threads replace it at once, the last content stays.
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
     let new = path.with_extension(format!("new-{}", uuid::Uuid::now_v7()));
     let replaced = fs::write(&new, content)

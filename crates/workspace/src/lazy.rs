@@ -1,8 +1,9 @@
-//! Lazy mount: the lower layer of workspaces whose layers are not written yet.
+//! Lazy mount: the lower directory of overlays whose layers (the lower directories on disk) are not written yet.
 //!
 //! The lazy mount is a FUSE file system with a directory per snapshot of the store, whose files are loaded on first
-//! read. Its process is started when it is first needed, and outlives this one. It is mounted in the mount namespace of
-//! the namespace holder.
+//! read. The process that serves it is started when it is first needed, and outlives this process. It is mounted in the
+//! mount namespace of the *namespace holder*: a process that keeps the namespaces in which an unprivileged server
+//! mounts.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -19,21 +20,25 @@ use crate::lazy_command::LazyCommand;
 #[derive(Debug)]
 pub(crate) struct LazyLayer {
     command: LazyCommand,
+    /// Path of the store.
     store: PathBuf,
+    /// Directory of the mount.
     mountpoint: PathBuf,
     options: MountOptions,
     state: Mutex<MountState>,
 }
 
-/// State of the mount that the mutex protects.
+/// State of the lazy mount that the mutex protects. The mutex is also held while the mount is changed.
 #[derive(Debug, Default)]
 struct MountState {
-    /// Set if the mount is known to support idmapped mounts. A mount that an earlier version of the server started does
-    /// not support them.
+    /// Set if the lazy mount is known to support idmapped mounts of it. A lazy mount that an earlier version of the
+    /// server started does not support them.
     supports_idmap: bool,
 }
 
 impl LazyLayer {
+    /// Returns the lazy mount of a store. Nothing is mounted yet. `owner` is the UID and GID that own all files; `None`
+    /// for those of this process.
     pub(crate) fn new(
         command: LazyCommand,
         store: &Path,
@@ -47,8 +52,8 @@ impl LazyLayer {
         Self { command, store: store.to_owned(), mountpoint, options, state: Mutex::default() }
     }
 
-    /// Starts the lazy mount if it is not mounted, and returns the path of a snapshot in it. A mount that cannot be
-    /// idmapped is replaced if `needs_idmap`; workspaces that use the former mount keep it.
+    /// Starts the lazy mount if it is not mounted, and returns the path of a snapshot in it. If `needs_idmap` is set
+    /// and the present mount cannot be idmapped, replaces it. Workspaces that use the replaced mount keep it.
     pub(crate) fn mount_snapshot(
         &self,
         holder: &NamespaceHolder,
@@ -81,24 +86,23 @@ impl LazyLayer {
         Ok(overlay::mounted(holder, parent)?.contains(&mountpoint))
     }
 
-    /// Unmounts the lazy mount unless `is_used` returns true. The process of the mount then exits. Returns
-    /// true if it was unmounted.
+    /// Unmounts the lazy mount unless `is_used` returns true. Returns true if it was unmounted: its process then exits.
     pub(crate) fn unmount_if_unused(
         &self,
         holder: &NamespaceHolder,
         is_used: &dyn Fn() -> bool,
     ) -> Result<bool> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // The mounts of a dead holder are gone.
-        let is_gone = matches!(holder, NamespaceHolder::Process(process) if !process.is_running());
-        if is_used() || is_gone || !self.is_mounted(holder)? {
+        // The mounts of a dead holder have disappeared.
+        let is_holder_dead = matches!(holder, NamespaceHolder::Process(process) if !process.is_running());
+        if is_used() || is_holder_dead || !self.is_mounted(holder)? {
             return Ok(false);
         }
         Ok(overlay::unmount(holder, &self.mountpoint)?)
     }
 
     /// Unmounts the lazy mount if its process has died, so that the next call of [`LazyLayer::mount_snapshot`] starts
-    /// another. A mount that responds is kept: another thread may have started it.
+    /// another process. A mount that responds is kept: another thread may have started it.
     pub(crate) fn unmount_if_dead(&self, holder: &NamespaceHolder) -> Result<()> {
         let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_mounted(holder)? && !overlay::is_responding(holder, &self.mountpoint)? {

@@ -1,24 +1,25 @@
-//! Workspaces: a directory per agent, created from a snapshot.
+//! Workspaces: a writable directory per agent, created from a snapshot (a recorded directory tree in the store).
 //!
-//! [`Workspaces`] creates them, computes their changes, commits them, and removes them. Its state is on disk,
-//! so that another process can take over. There are three [`Provider`]s:
+//! [`Workspaces`] creates workspaces, computes their changes since that snapshot, commits their content as new
+//! snapshots, and removes them. Its state is on disk, so that another process can take over. A [`Provider`] makes the
+//! directory of a workspace. There are three:
 //!
-//! - **overlay**: the kernel's overlay file system, over layers that all workspaces share. Only changed files
-//!   take disk space.
+//! - **overlay**: the kernel's overlay file system, over read-only *layers* that all workspaces share. Only changed
+//!   files take disk space.
 //! - **clone**: every file is a reflink of a file in a layer.
 //! - **copy**: every file is written. Works on every file system.
 //!
 //! An unprivileged user may mount only in a user namespace. Overlays are therefore mounted in the namespaces
 //! of a *namespace holder*, a separate process ([`NamespaceHolder`](workspace_host::NamespaceHolder)). A
-//! server that runs as root mounts in the initial namespaces.
+//! server that runs as root mounts in the initial namespaces. Overlays need Linux; macOS has clone and copy.
 //!
-//! `layers.rs` manages layers (read-only directories under workspaces) and stacks of them, `delta.rs` writes the
-//! differences between two trees as a layer, `upper.rs` reads changes from an overlay's upper directory, and
-//! `lazy.rs` provides the lazy mount that is used until layers are written. A set of workspaces holds one *part* of
-//! snapshots (`part.rs`): the files of workspaces, or root filesystems of sandboxes. Overlays need Linux; macOS has
-//! clone and copy.
+//! `workspaces.rs` has the operations. `layers.rs` manages layers and stacks of them. `delta.rs` writes the
+//! differences between two trees as a layer. `upper.rs` reads changes from an overlay's upper directory. `lazy.rs`
+//! provides the lazy mount, a FUSE mount of a snapshot that is used until its layers are written. `anchors.rs` has the
+//! mounts that show the present files of a project in read-only workspaces. A [`Workspaces`] value holds one *part* of
+//! snapshots (`part.rs`): the files of workspaces, or root filesystems of sandboxes.
 
-#![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays need all of it"))]
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "used only by overlays, which need Linux"))]
 
 mod anchor_to_follow;
 mod base;

@@ -7,8 +7,13 @@
 //! index    fingerprints of the files of `upper` at the last commit
 //! ```
 //!
-//! A read-only workspace has only `mount`. One that follows an anchor has nothing: its content is the head of the
-//! anchor.
+//! A read-only workspace has only `mount`. A workspace that follows an *anchor* has none of these: the anchor is a
+//! mount that shows the present files of a project to several workspaces, and the workspace shows that mount.
+//!
+//! The lower directories of an overlay are *layers*, read-only directories that workspaces share. A *stack* is the list
+//! of layers that together show the base, the snapshot that the workspace was created from. Until a large base is
+//! written as layers, the *lazy mount* is the lower directory: a FUSE mount that loads files on first read. The mounts
+//! are in the namespaces of the *namespace holder*, a separate process, or of this process if it runs as root.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -36,7 +41,7 @@ use crate::provider_kind::ProviderKind;
 use crate::upper::{Scan, digest};
 use crate::writers::Writers;
 
-/// Maximum number of entries of a digest. A larger upper directory is always scanned.
+/// Maximum number of entries of a digest. A larger upper directory has no digest, so each commit reads it.
 const DIGEST_ENTRIES_MAX: usize = 200_000;
 /// Number of entries below which a tree is not mounted lazily, but written before the workspace is created.
 const SMALL_TREE_ENTRIES: usize = 1_000;
@@ -46,17 +51,19 @@ const SMALL_TREE_ENTRIES: usize = 1_000;
 pub(crate) struct OverlayProvider {
     holder: CurrentHolder,
     layers: Layers,
+    /// Lazy mount; `None` if all files are written before a workspace is created.
     lazy: Option<LazyLayer>,
     /// UID and GID that own the files of workspaces on disk; `None` for those of this process.
     file_owner: Option<(u32, u32)>,
-    /// Range of the ids on disk for root filesystems, whose files have several owners; `None` if all files belong to
-    /// `file_owner`.
+    /// Range of the UIDs and GIDs on disk for root filesystems of sandboxes, whose files have several owners; `None` if
+    /// all files belong to `file_owner`.
     owner_ids: Option<OwnerIds>,
 }
 
 /// Lower directories of a workspace, uppermost first, and the guard of their layers.
 struct Lower {
     paths: Vec<PathBuf>,
+    /// Guard that keeps the layers.
     layers: LowerLayers,
 }
 
@@ -67,7 +74,8 @@ impl Lower {
 }
 
 impl OverlayProvider {
-    /// Creates the provider. `lazy` is the command that serves the lazy mount on `mountpoint`.
+    /// Creates the provider. `lazy` is the command that serves the lazy mount on `mountpoint`; `None` for no lazy
+    /// mount.
     pub(crate) fn new(
         store: &Store,
         holder: &CurrentHolder,
@@ -81,19 +89,20 @@ impl OverlayProvider {
         Self { holder: holder.clone(), layers: layers.clone(), lazy, file_owner, owner_ids }
     }
 
-    /// Returns true if layers must escape extended attributes with the prefix of overlay attributes, because
-    /// overlays of this holder use `user.*` attributes, which agents can set.
+    /// Returns true if layers must escape extended attributes with the prefix `user.overlay.`, because overlays of this
+    /// namespace holder keep their own attributes there, and agents can set such attributes.
     pub(crate) fn must_escape_overlay_xattrs(holder: &NamespaceHolder) -> bool {
         overlay::xattrs(holder) == Xattrs::User
     }
 
-    /// Unmounts the lazy mount unless `is_used` returns true, and returns true if it was unmounted. No thread can mount
-    /// it during this call.
+    /// Unmounts the lazy mount unless `is_used` returns true. Returns true if it was unmounted. No other thread can
+    /// mount it during this call.
     pub(crate) fn unmount_lazy_mount(&self, is_used: &dyn Fn() -> bool) -> Result<bool> {
         self.lazy.as_ref().map_or(Ok(false), |lazy| lazy.unmount_if_unused(&self.holder.get(), is_used))
     }
 
-    /// Returns the lower directories for a base: its layers, which are written if needed, or the lazy mount.
+    /// Returns the lower directories for a base: its layers, which are written if needed, or its directory in the lazy
+    /// mount.
     fn find_lower(&self, dir: &WorkspaceDir, base: &Base) -> Result<Lower> {
         let Some(snapshot) = &base.snapshot else {
             return Ok(Lower { paths: vec![self.layers.empty()?], layers: LowerLayers::default() });
@@ -126,11 +135,13 @@ impl OverlayProvider {
             path => path?,
         };
         if base.materialize == Materialize::Auto {
+            // Background writes are scheduled fairly between the tenants that own the workspaces.
             self.layers.write_in_background(snapshot, dir.owner.as_deref().unwrap_or_default());
         }
         Ok(Lower { paths: vec![path], layers: LowerLayers { stack: None, lazy: true } })
     }
 
+    /// Mounts the overlay of a workspace. If the process of the lazy mount has died, starts it again.
     fn mount(&self, dir: &WorkspaceDir, lower: &Lower) -> Result<()> {
         let (upper, work, mountpoint) = (dir.join("upper"), dir.join("work"), dir.join("mount"));
         let (upper, paths) = match dir.kind {
@@ -142,8 +153,8 @@ impl OverlayProvider {
         let mount = Mount { lower: &paths, upper, mount_point: &mountpoint, idmap_uid: dir.idmap_uid };
         let mounted = overlay::mount(&self.holder.get(), &mount);
         match (&self.lazy, mounted) {
-            // The process of the lazy mount has died: start it again and retry. The lower directory is
-            // `MOUNTPOINT/SNAPSHOT_ID` in the lazy mount.
+            // The process of the lazy mount has died. The lower directory is `MOUNTPOINT/SNAPSHOT_ID` in the lazy
+            // mount.
             (Some(lazy), Err(_))
                 if lower.layers.lazy && !overlay::is_responding(&self.holder.get(), &lower.paths[0])? =>
             {
@@ -177,8 +188,8 @@ impl OverlayProvider {
         let root = base.root();
         let Node::Directory(node) = root.node else { return Ok(()) };
         let owner = self.owner_ids.map(|ids| ids.owner_on_disk(&node.xattrs)).or(self.file_owner);
-        // With several owners, the tree has the owner of an entry as an extended attribute, which is not written to
-        // disk.
+        // If files have several owners, the tree has the owner of an entry as an extended attribute. That attribute is
+        // not written to disk.
         let xattrs = match self.owner_ids {
             Some(_) => OwnerIds::xattrs_on_disk(&node.xattrs).into_owned(),
             None => node.xattrs,
@@ -220,7 +231,7 @@ impl Provider for OverlayProvider {
                 &["work", "mount"]
             }
             MountKind::ReadOnly => &["mount"],
-            // The anchor has mounted its head.
+            // The agent sees the mount of the anchor, which exists already.
             MountKind::Anchor(_) => return Ok(LowerLayers::default()),
         };
         for name in names {
@@ -248,7 +259,7 @@ impl Provider for OverlayProvider {
             return Ok(LowerLayers::default());
         }
         if self.is_available(dir)? {
-            // An overlay with a base but without layers is over the lazy mount.
+            // An overlay with a base but without layers reads its base from the lazy mount.
             let lazy = layers.is_empty() && base.snapshot.is_some();
             return Ok(LowerLayers { stack: self.layers.reacquire(layers), lazy });
         }
@@ -268,11 +279,12 @@ impl Provider for OverlayProvider {
         };
         let found = fs::canonicalize(parent).context("find", parent)?;
         let path = self.path(dir);
-        // The path itself may exist only in the namespaces of the holder.
+        // `path` may exist only in the namespaces of the holder, so its parent directory is canonicalized instead.
         let mountpoint = path.strip_prefix(parent).map_or(path.clone(), |below| found.join(below));
         Ok(overlay::mounted(&self.holder.get(), parent)?.contains(&mountpoint))
     }
 
+    // With `Writers::Running`, processes may change files meanwhile, so recently changed files are read twice.
     fn content(&self, dir: &WorkspaceDir, base: &Base, writers: Writers) -> Result<WorkspaceContent> {
         let UncommittedContent { tree, skipped, skipped_count, .. } = self.read(dir, base, writers)?;
         Ok(WorkspaceContent { tree: tree.preview()?, skipped, skipped_count })
@@ -310,10 +322,11 @@ impl Provider for OverlayProvider {
         cancel: &Cancel,
     ) -> Result<Option<ChangeDigest>> {
         if dir.kind != MountKind::Writable {
-            // Its tree is known without reading anything.
+            // The content of a read-only workspace is known without reading it.
             return Ok(None);
         }
         let path = dir.join("upper");
+        // `DigestEffort::Quick` reads at most a few entries, and starts no helper process to open directories.
         let opener = effort.opener(&self.holder.get());
         digest::read(&opener, &path, effort.entries_max(DIGEST_ENTRIES_MAX), cancel)
     }
@@ -331,8 +344,11 @@ impl Provider for OverlayProvider {
             opener: &FileOpener::new(&holder),
             base,
             upper: &upper,
+            // Link labels, the numbers of hard links in a snapshot, are derived from this name, which no other
+            // workspace has.
             unique_name: &dir.unique_name,
             index: &index,
+            // State of the processes that may write to the workspace during the scan.
             writers,
             owner_ids: self.owner_ids,
         };
@@ -348,11 +364,13 @@ impl Provider for OverlayProvider {
     }
 
     fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf {
+        // The files of the lower directories are in layers that workspaces share; the others are in the upper
+        // directory.
         dir.join("upper")
     }
 
     fn unmount(&self, dir: &WorkspaceDir) -> Result<()> {
-        // The upper directory is removed next, so there is no need to wait until the kernel has synced it.
+        // The upper directory is removed next, so `abandon` does not wait until the kernel has synced it.
         overlay::abandon(&self.holder.get(), &dir.join("mount"))?;
         Ok(())
     }
@@ -362,7 +380,7 @@ impl Provider for OverlayProvider {
     }
 }
 
-/// Returns true if a tree has fewer than [`SMALL_TREE_ENTRIES`] entries. Reads only part of a large tree.
+/// Returns true if a tree has fewer than [`SMALL_TREE_ENTRIES`] entries. Stops reading a larger tree early.
 fn is_small(tree: &Tree) -> Result<bool> {
     let Node::Directory(root) = tree.root().node else { return Ok(true) };
     let (mut pending, mut count) = (vec![root], 0);

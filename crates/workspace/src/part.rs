@@ -1,13 +1,14 @@
-//! Part of a snapshot that a set of workspaces holds.
+//! Parts of a snapshot: the files of a workspace, and possibly the root filesystem of its sandbox.
 //!
-//! A snapshot has the files of a workspace, and possibly the kept root filesystem of its sandbox. Each is a tree with
-//! times. A server has a set of workspaces for each of the two parts.
+//! Each part is a tree (names, modes and content) with its times (a second tree with modification times and hard
+//! links). A server has one [`Workspaces`](crate::Workspaces) value for each of the two parts: the root filesystem of a
+//! sandbox, if it is writable and kept, is managed as a workspace, too.
 
 use workspace_state::{Snapshot, SnapshotId, Store};
 
 use crate::error::{Result, WorkspaceError};
 
-/// Part of a snapshot that workspaces are created from and committed as.
+/// Part of a snapshot from which workspaces are created, and as which they are committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SnapshotPart {
     /// Files of the workspace.
@@ -18,8 +19,8 @@ pub enum SnapshotPart {
 }
 
 impl SnapshotPart {
-    /// Returns the snapshot with the tree and times of this part in its fields `tree` and `times`; `None` if it does
-    /// not have the part.
+    /// Returns the snapshot with the tree and times of this part in its fields `tree` and `times`; `None` if the
+    /// snapshot does not have this part.
     pub(crate) fn select(self, snapshot: Snapshot) -> Option<Snapshot> {
         match self {
             Self::Workspace => Some(snapshot),

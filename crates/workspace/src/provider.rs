@@ -1,4 +1,10 @@
-//! Trait of the workspace providers (overlay, clone, copy), and the values that they return.
+//! Trait of the workspace providers, and the values that they return.
+//!
+//! A provider is a method of making the directory of a workspace: overlay (the kernel's overlay file system), clone
+//! (reflinked files) or copy. The *base* of a workspace is the snapshot that it was created from. A *generation* is one
+//! of the directories that a workspace has had: a reset to another snapshot creates the next one, unless it replaces
+//! the files in place. *Layers* are read-only directories, the lower directories of overlays; a *stack* is the list of
+//! layers that together show one tree.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -17,10 +23,10 @@ use crate::writers::Writers;
 /// Directory of one generation of a workspace, managed by its provider.
 #[derive(Debug, Clone)]
 pub struct WorkspaceDir {
-    /// Path of the directory. It exists, and only the provider uses it.
+    /// Path of the directory, which exists. Only the provider changes it.
     pub(crate) root: PathBuf,
     /// Creation id of the workspace ([`Record::creation_id`](crate::Record)) and number of the generation. No other
-    /// workspace has this name. A reset that is undone leaves its number to the next reset.
+    /// workspace has this name. If a reset is undone, the next reset uses the same number again.
     pub(crate) unique_name: String,
     /// UID that owns the files inside the sandbox; `None` if the mount is not idmapped.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux has idmapped mounts"))]
@@ -28,22 +34,25 @@ pub struct WorkspaceDir {
     /// Tenant that owns the workspace, for fair scheduling of background writes; `None` if it is unknown.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays have background writes"))]
     pub(crate) owner: Option<String>,
+    /// Kind of the directory that the agent sees.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only overlays can be read-only"))]
     pub(crate) kind: MountKind,
 }
 
-/// Kind of the directory that an agent sees.
+/// Kind of the directory that the agent in a workspace sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MountKind {
-    /// The agent may change it.
+    /// Directory that the agent may change.
     Writable,
-    /// An overlay without an upper directory.
+    /// Overlay without an upper directory.
     ReadOnly,
-    /// The head of the anchor in this directory, read-only.
+    /// Mount of an anchor, read-only. It shows the present files of a project to several workspaces. The path is the
+    /// directory of the anchor.
     Anchor(PathBuf),
 }
 
 impl WorkspaceDir {
+    /// Returns the path of an entry of the directory.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -52,9 +61,9 @@ impl WorkspaceDir {
 /// Layers below a workspace. They are not removed as long as this value lives.
 #[derive(Debug, Default)]
 pub struct LowerLayers {
-    /// `None` if the base is empty or mounted lazily, or if the provider uses no layers.
+    /// Guard of the layers; `None` if the base is empty or read from the lazy mount, or if the provider uses no layers.
     pub(crate) stack: Option<StackGuard>,
-    /// Set if files are loaded on first read from the lazy mount.
+    /// Set if the base is read from the lazy mount, a FUSE mount that loads files on first read.
     pub(crate) lazy: bool,
 }
 
@@ -76,9 +85,9 @@ pub struct WorkspaceContent {
     pub skipped_count: u64,
 }
 
-/// Content of a workspace that was read, to be committed by the caller.
+/// Content of a workspace, which the caller commits.
 pub struct UncommittedContent {
-    /// Content as a tree that can be changed and committed.
+    /// Content as a virtual tree, which can be changed and committed.
     pub tree: VirtualTree,
     /// First thousand entries that a snapshot cannot hold, such as sockets.
     pub skipped: Vec<SkippedEntry>,
@@ -88,8 +97,8 @@ pub struct UncommittedContent {
     pub files: ReliableFingerprints,
 }
 
-/// Paths of files of a workspace with their fingerprints (mode, size, times, inode) when they were read. Only
-/// reliable fingerprints: any later change of the file changes them.
+/// Paths of files of a workspace with their fingerprints (mode, size, mtime, ctime and inode) at the time of the read.
+/// Only reliable fingerprints are included: those that any later change of the file changes.
 #[derive(Debug, Default)]
 pub struct ReliableFingerprints(pub(crate) Vec<(Vec<u8>, StatFingerprint)>);
 
@@ -104,21 +113,22 @@ pub struct CommitResult {
     pub skipped_count: u64,
 }
 
-/// Digest of the entries of a workspace without their content (`upper/digest.rs`). If a reliable digest is equal to a
-/// later one, nothing has changed in between.
+/// Digest of the entries of a workspace without their content (`upper/digest.rs`). If a later digest has the same hash
+/// as a reliable one, nothing has changed in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangeDigest {
+    /// BLAKE3 hash of paths, modes, sizes, times and inodes.
     pub(crate) hash: [u8; 32],
-    /// False if an entry has changed so recently that another change may leave the digest as it is.
+    /// False if an entry has changed so recently that another change may leave the hash as it is.
     pub(crate) is_reliable: bool,
 }
 
-/// Effort to compute a digest.
+/// Effort that may be spent on the computation of a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DigestEffort {
-    /// As many entries as the provider allows. Still cheaper than reading their content.
+    /// Reads as many entries as the provider allows. This is cheaper than reading their content.
     Full,
-    /// At most [`QUICK_ENTRIES_MAX`] entries, and no helper process: for callers that must not block.
+    /// Reads at most [`QUICK_ENTRIES_MAX`] entries, and starts no helper process: for callers that must not block.
     Quick,
 }
 
@@ -128,29 +138,30 @@ const QUICK_ENTRIES_MAX: usize = 64;
 
 #[cfg(target_os = "linux")]
 impl DigestEffort {
-    /// Returns the maximum number of entries. `full_max` is the one for [`DigestEffort::Full`].
+    /// Returns the maximum number of entries of a digest. `full_max` is the maximum for [`DigestEffort::Full`].
     pub(crate) fn entries_max(self, full_max: usize) -> usize {
         if self == Self::Full { full_max } else { QUICK_ENTRIES_MAX }
     }
 
-    /// Returns the access to the entries. With [`DigestEffort::Quick`], a directory without read permission makes the
-    /// digest fail, because no helper process opens it.
+    /// Returns the opener for the entries. With [`DigestEffort::Quick`], it does not open directories without read
+    /// permission through a helper process, so such a directory makes the digest fail.
     pub(crate) fn opener(self, holder: &workspace_host::NamespaceHolder) -> crate::file_opener::FileOpener {
         let no_helper = &workspace_host::NamespaceHolder::None;
         crate::file_opener::FileOpener::new(if self == Self::Full { holder } else { no_helper })
     }
 }
 
-/// Failure of a reset in place.
+/// Failure of a reset in place: the replacement of the files in a workspace's directory by those of another snapshot.
 #[derive(Debug)]
 pub struct ResetInPlaceError {
     /// Cause.
     pub error: WorkspaceError,
-    /// Set if the workspace has its former content; otherwise it may be a mix of both contents.
+    /// Set if the workspace has its former content. Otherwise its content may be a mix of both snapshots.
     pub is_undone: bool,
 }
 
-/// Converts a failure before anything was changed: it counts as undone. Later failures are constructed with their flag.
+/// Converts a failure that happened before a file was changed, which counts as undone. Later failures are constructed
+/// with their value of `is_undone`.
 impl From<WorkspaceError> for ResetInPlaceError {
     fn from(error: WorkspaceError) -> Self {
         Self { error, is_undone: true }
@@ -160,14 +171,14 @@ impl From<WorkspaceError> for ResetInPlaceError {
 /// Method of making the directory of a workspace: overlay, clone or copy. The tests in `tests/providers` run against
 /// every provider.
 pub trait Provider: Send + Sync + fmt::Debug {
-    /// Returns the kind by which the provider is selected and recorded.
+    /// Returns the kind of this provider, which is stored in the records of its workspaces.
     fn kind(&self) -> ProviderKind;
 
-    /// Creates the workspace in `dir` with the content of `base`. The result keeps its layers from being
-    /// removed.
+    /// Creates the workspace in `dir` with the content of `base`. The result keeps the layers below the workspace from
+    /// being removed.
     fn create(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers>;
 
-    /// Returns the path of the agent's directory.
+    /// Returns the path of the agent's directory, which is inside `dir` unless an anchor is followed.
     fn path(&self, dir: &WorkspaceDir) -> PathBuf;
 
     /// Opens the agent's directory for reading. Fails if it should be a mount and is not mounted.
@@ -203,7 +214,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
         let _ = (dir, files, snapshot);
     }
 
-    /// Commits the current content as a snapshot. Returns `None` if the content is the tree `last_tree`.
+    /// Commits the current content as a snapshot. Returns `None`, without a commit, if the content is `last_tree`.
     fn commit_if_changed(
         &self,
         dir: &WorkspaceDir,
@@ -219,7 +230,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
     }
 
     /// Computes a digest of the entries that may have changed, without reading their content. Returns `None` if there
-    /// are too many, they change meanwhile, or the provider cannot do that.
+    /// are too many entries, entries change meanwhile, or the provider does not support digests.
     fn change_digest(
         &self,
         dir: &WorkspaceDir,
@@ -230,15 +241,15 @@ pub trait Provider: Send + Sync + fmt::Debug {
         Ok(None)
     }
 
-    /// Resets the agent's directory to another base in place. Fails if the provider does not support it: a workspace
-    /// made by overlay gets a new generation instead.
+    /// Replaces the files in the agent's directory by those of another base. Fails if the provider does not support it:
+    /// a workspace made by overlay gets a new generation instead.
     fn reset_in_place(&self, dir: &WorkspaceDir, base: &Base) -> Result<(), ResetInPlaceError> {
         let _ = (dir, base);
         let reason = "its workspaces cannot be reset in place".to_owned();
         Err(WorkspaceError::Provider { provider: self.kind(), reason }.into())
     }
 
-    /// Writes the layers that [`Provider::create`] needs for this base. The result keeps them from being removed.
+    /// Writes the layers that [`Provider::create`] needs for `base`. The result keeps the layers from being removed.
     fn prepare(&self, dir: &WorkspaceDir, base: &Base) -> Result<LowerLayers> {
         let _ = (dir, base);
         Ok(LowerLayers::default())
@@ -250,10 +261,10 @@ pub trait Provider: Send + Sync + fmt::Debug {
         Ok(true)
     }
 
-    /// Returns the directory whose disk usage is charged to this workspace, without shared layers.
+    /// Returns the directory whose disk usage is charged to this workspace. Shared layers are not in it.
     fn private_dir(&self, dir: &WorkspaceDir) -> PathBuf;
 
-    /// Unmounts all mounts in the directory, so that it can be removed.
+    /// Unmounts all mounts in `dir`, so that it can be removed.
     fn unmount(&self, dir: &WorkspaceDir) -> Result<()>;
 
     /// Removes a directory with everything in it, if it exists.

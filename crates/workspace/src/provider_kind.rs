@@ -1,19 +1,19 @@
-//! Kinds of workspace providers, the methods of making the directory of a workspace.
+//! Kinds of workspace providers. A provider is a method of making the directory of a workspace.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Kind of a workspace provider, written in lower case.
+/// Kind of a workspace provider. Records, settings and the API spell it in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProviderKind {
-    /// The kernel's overlay file system over shared layers.
+    /// The kernel's overlay file system over layers (read-only directories) that workspaces share.
     Overlay,
-    /// Reflinked files.
+    /// Files that are reflinked from layers.
     Clone,
-    /// Copied files.
+    /// Files that are all written.
     Copy,
 }
 

@@ -3,6 +3,10 @@
 //! A record is written when its workspace is complete, and replaced atomically before each later operation.
 //! It is not synced: it must survive a killed process, but a machine crash may destroy the whole workspace. A
 //! workspace whose record cannot be read is reported, not removed.
+//!
+//! A *reset* replaces the content of a workspace by that of another snapshot. It creates a new directory, the next
+//! *generation*, or it replaces the files of the only directory *in place*. A *pin* protects a snapshot from garbage
+//! collection.
 
 use std::fs;
 use std::io;
@@ -18,14 +22,14 @@ use crate::provider_kind::ProviderKind;
 const RECORD_FILE: &str = "record";
 /// Temporary name of a record that replaces another one.
 const NEW_RECORD_FILE: &str = "record.new";
-/// Name of the record that a failed reset in place restores.
+/// Name of the file with the record that replaces the present one if a reset in place is undone.
 const UNDO_FILE: &str = "record.undo";
-/// Name of the record that a successful reset in place ends with.
+/// Name of the file with the record that replaces the present one if a reset in place succeeds.
 const DONE_FILE: &str = "record.done";
-/// Name of the record once the workspace is being removed. Renaming it needs no disk space.
+/// Name of the record while the workspace is being removed. Renaming the record needs no disk space.
 const REMOVING_FILE: &str = "removing";
 
-/// State of a workspace.
+/// State of a workspace on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Id of this creation of the workspace. Unlike the workspace id that the caller chooses, it is never reused.
@@ -35,18 +39,18 @@ pub struct Record {
     pub phase: Phase,
     /// Generation in use.
     pub current: Generation,
-    /// Generation before the last reset, until it is removed. While a reset creates the next generation, this field
-    /// holds the next one, so that recovery removes it.
+    /// Generation before the last reset, until it is removed. While a reset creates the next generation, this field has
+    /// that next generation, so that recovery removes it if the server is killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former: Option<Generation>,
     /// Parent of the next commit: the last snapshot that was committed from the workspace or that it was reset to.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "last")]
     pub next_parent: Option<SnapshotId>,
-    /// Value of `next_parent` in the former generation, to undo a reset to a new directory.
+    /// Value of `next_parent` before a reset to a new directory, to undo that reset.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "former_last")]
     pub former_next_parent: Option<SnapshotId>,
-    /// Pin of the former base during a reset in place; removed when the reset is complete. A reset to a new directory
-    /// has its pin in `former`.
+    /// Pin of the former base during a reset in place; removed when the reset is complete. During a reset to a new
+    /// directory, the field `former` has that pin.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "spare")]
     pub in_place_former_pin: Option<PinId>,
 }
@@ -57,44 +61,47 @@ pub struct Record {
 pub enum Phase {
     /// No operation is in progress.
     Ready,
-    /// Reset in progress: processes may still use the former generation. If there is no former
-    /// generation, the reset is in place and the content may be a mix of two snapshots.
+    /// Reset in progress. If there is a former generation, processes may still use it. If there is none, the reset is
+    /// in place, and the content may be a mix of two snapshots.
     #[serde(rename = "switching")]
     Resetting,
     /// Removal in progress.
     Removing,
 }
 
-/// Generation of a workspace: a directory with its content. Each reset that is not in place creates the next
-/// generation.
+/// Generation of a workspace: one of the directories that have or had its content. Each reset that is not in place
+/// creates the next generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
-    /// Number, from 1.
+    /// Number of the generation. The first one is 1.
     pub number: u32,
     /// Provider that created it.
     pub provider: ProviderKind,
-    /// Base snapshot; `None` if the workspace was created empty.
+    /// Snapshot that the generation was created from, and that its changes are compared with; `None` if it was created
+    /// empty.
     pub base: Option<SnapshotId>,
     /// Pin that protects the base snapshot from garbage collection; `None` without a base.
     pub pin: Option<PinId>,
-    /// Names of the layers below it, lowest first; empty if it uses none, or the lazy mount.
+    /// Names of the layers (lower directories of an overlay), lowest first; empty if there are none, or the base is
+    /// read from the lazy mount (a FUSE mount that loads files on first read).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<String>,
-    /// UID that owns the files inside the sandbox; `None` if the mount is not idmapped.
+    /// UID that owns the files as seen in the sandbox; `None` if the mount is not idmapped.
     #[serde(rename = "user", default, skip_serializing_if = "Option::is_none")]
     pub idmap_uid: Option<u32>,
-    /// Tenant that owns the workspace, for fair scheduling of background writes.
+    /// Tenant that owns the workspace, for fair scheduling of background writes; `None` if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// True if it is an overlay without an upper directory.
+    /// True if the generation is an overlay without an upper directory.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
-    /// Name of the anchor whose head it shows; `None` if it does not follow. The base is that head; a
-    /// stored base may be outdated.
+    /// Name of the anchor that the workspace follows: a mount that shows the head of a project (the snapshot of its
+    /// present files) to several workspaces. The base is then that head, and a base read from disk may be outdated.
+    /// `None` if the workspace does not follow an anchor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<String>,
     /// Text of the caller about the base, which this crate does not interpret; `None` if the caller gave none. A reset
-    /// replaces base and text in one write of the record.
+    /// replaces base and text in the same write of the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_info: Option<String>,
 }
@@ -160,13 +167,14 @@ impl Record {
         self.phase == Phase::Resetting && self.former.is_none()
     }
 
-    /// Returns the pins of all base snapshots.
+    /// Returns the pins of the base snapshots of all generations, and that of the former base of a reset in place.
     pub(crate) fn pins(&self) -> impl Iterator<Item = PinId> {
         let of_generations =
             self.former.iter().chain([&self.current]).filter_map(|generation| generation.pin);
         of_generations.chain(self.in_place_former_pin)
     }
 
+    /// Reads a record from a file.
     fn read_from(path: &Path) -> Result<Self> {
         let text = fs::read(path).context("read", path)?;
         serde_json::from_slice(&text).map_err(io::Error::from).context("parse", path)
@@ -177,16 +185,17 @@ impl Record {
         self.prepare(directory, NEW_RECORD_FILE)?.install()
     }
 
-    /// Writes the record that a failed reset in place restores.
+    /// Writes this record to a file that can replace the present record if a reset in place is undone.
     pub(crate) fn prepare_undo(&self, directory: &Path) -> Result<PreparedRecord> {
         self.prepare(directory, UNDO_FILE)
     }
 
-    /// Writes the record that a successful reset in place ends with.
+    /// Writes this record to a file that can replace the present record if a reset in place succeeds.
     pub(crate) fn prepare_done(&self, directory: &Path) -> Result<PreparedRecord> {
         self.prepare(directory, DONE_FILE)
     }
 
+    /// Writes this record to the file `name`.
     fn prepare(&self, directory: &Path, name: &str) -> Result<PreparedRecord> {
         let prepared = PreparedRecord { path: directory.join(name), target: directory.join(RECORD_FILE) };
         let text = serde_json::to_vec(self).map_err(io::Error::from).context("write", &prepared.path)?;
@@ -204,7 +213,7 @@ impl Record {
         }
     }
 
-    /// Returns true if no record was ever written in a workspace's directory.
+    /// Returns true if a workspace's directory has no record, because the workspace was never completed.
     pub(crate) fn is_missing(directory: &Path) -> Result<bool> {
         for name in [RECORD_FILE, REMOVING_FILE] {
             let path = directory.join(name);
@@ -216,10 +225,11 @@ impl Record {
     }
 }
 
-/// Record on disk that can replace the present one, although the disk is full by then. Dropping it removes it.
+/// Record in a file that can replace the present record, even if the disk is full by then. Drop removes the file.
 #[derive(Debug)]
 pub(crate) struct PreparedRecord {
     path: PathBuf,
+    /// Path of the present record.
     target: PathBuf,
 }
 
@@ -232,7 +242,7 @@ impl PreparedRecord {
 
 impl Drop for PreparedRecord {
     fn drop(&mut self) {
-        // It is missing if it was installed. One that is left behind, as by a killed process, is replaced by the next.
+        // The file does not exist if it was installed. If it cannot be removed, the next reset replaces it.
         drop(fs::remove_file(&self.path));
     }
 }
@@ -283,7 +293,7 @@ mod tests {
         let undo = ready.prepare_undo(home.path()).unwrap();
         let done = ready.prepare_done(home.path()).unwrap();
         resetting.write(home.path()).unwrap();
-        // Stands for a full disk: no file with this name can be written.
+        // Simulates a full disk: with a directory of this name, the record cannot be written.
         fs::create_dir(home.path().join(NEW_RECORD_FILE)).unwrap();
         ready.write(home.path()).unwrap_err();
         assert_eq!(Record::read(home.path()).unwrap(), resetting);

@@ -1,5 +1,5 @@
-//! Selection of the workspace provider (overlay, clone or copy: the methods of making the directory of a workspace) by
-//! probing which ones work.
+//! Selection of the workspace provider by probing which providers work. A provider is a method of making the directory
+//! of a workspace: overlay, clone (reflinked files) or copy.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -18,8 +18,10 @@ pub enum ProviderPreference {
     /// The fastest provider that works.
     #[default]
     Auto,
-    /// This provider. If it does not work, the fastest one that does.
+    /// This provider. If it does not work, the fastest provider that works.
     Prefer(ProviderKind),
+    /// The fastest provider that works and whose workspaces are plain directories: clone or copy.
+    PlainDirectory,
 }
 
 /// Result of probing the providers.
@@ -47,8 +49,9 @@ impl ProviderSelection {
     }
 }
 
-/// Probes the providers in `directory`, and selects the preferred or the fastest one that works. An error in `holder`
-/// is the reason why sandboxes cannot see overlay mounts.
+/// Probes the providers in `directory`. Selects the preferred provider if it works, else the fastest one that works. An
+/// error in `holder` (the namespace holder, a process that keeps the namespaces of overlay mounts) is the reason why
+/// sandboxes cannot see overlay mounts.
 pub(crate) fn select_provider(
     directory: &Path,
     holder: Result<&NamespaceHolder, &str>,
@@ -61,10 +64,12 @@ pub(crate) fn select_provider(
     };
     unavailable.extend(overlay.err().map(|reason| (ProviderKind::Overlay, reason)));
     unavailable.extend(probe_reflink(directory).err().map(|reason| (ProviderKind::Clone, reason)));
-    let works = |kind: &ProviderKind| !unavailable.iter().any(|(other, _)| other == kind);
-    let fastest = ProviderKind::ALL.into_iter().find(works).unwrap_or(ProviderKind::Copy);
+    let is_available = |kind: &ProviderKind| !unavailable.iter().any(|(other, _)| other == kind);
+    let fastest = ProviderKind::ALL.into_iter().find(is_available).unwrap_or(ProviderKind::Copy);
     let kind = match preference {
-        ProviderPreference::Prefer(kind) if works(&kind) => kind,
+        ProviderPreference::Prefer(kind) if is_available(&kind) => kind,
+        ProviderPreference::PlainDirectory if is_available(&ProviderKind::Clone) => ProviderKind::Clone,
+        ProviderPreference::PlainDirectory => ProviderKind::Copy,
         _ => fastest,
     };
     let is_fallback = matches!(preference, ProviderPreference::Prefer(preferred) if preferred != kind);
@@ -73,7 +78,7 @@ pub(crate) fn select_provider(
 
 /// Checks that files in a directory can be reflinked. Fails with the reason.
 fn probe_reflink(directory: &Path) -> std::result::Result<(), String> {
-    // The outer error is that of creating a file, the inner one that of the reflink.
+    // The outer error is a failure to create a file, the inner one a failure of the reflink.
     let probe = || -> std::io::Result<std::result::Result<(), String>> {
         let original = directory.join(format!("trial-{}", uuid::Uuid::now_v7()));
         let copy = original.with_extension("copy");

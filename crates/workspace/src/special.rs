@@ -1,7 +1,8 @@
-//! Sockets, named pipes and devices of a workspace that is reset in place.
+//! Special files (sockets, named pipes and devices) of a workspace that is reset in place, that is, whose files are
+//! replaced by those of another snapshot in the same directory.
 //!
-//! Snapshots do not hold them, so undoing the reset could not restore them. They are moved away first,
-//! removed when the reset is complete, and moved back if it is undone.
+//! Snapshots do not hold special files, so they could not be restored when a failed reset is undone. They are moved
+//! away before the reset, removed when the reset is complete, and moved back if it is undone.
 
 use std::fs;
 use std::io;
@@ -17,22 +18,22 @@ use crate::error::{Context as _, Result};
 use crate::file_opener::DirectoryEditor;
 use crate::provider::ResetInPlaceError;
 
-/// Special files that were moved away.
+/// Special files that were moved out of the agent's directory.
 pub(crate) struct SpecialFiles<'a> {
     holder: &'a NamespaceHolder,
     editor: DirectoryEditor,
-    /// The agent's directory.
+    /// Path of the agent's directory.
     tree: &'a Path,
-    /// Directory that the files are moved to, each named by its index in `paths`.
+    /// Directory that the files are moved to. The name of a file in it is the index of the file in `paths`.
     aside: PathBuf,
-    /// Original paths in the agent's directory.
+    /// Original paths, relative to the agent's directory.
     paths: Vec<PathBuf>,
 }
 
 impl<'a> SpecialFiles<'a> {
-    /// Moves special files from `tree` into the new directory `aside` on the same file system. If one cannot
-    /// be moved, all are moved back; if that fails, too, the error says that the reset is not undone. A failure before
-    /// anything was moved counts as undone.
+    /// Moves special files from `tree` into the new directory `aside` on the same file system. If a file cannot be
+    /// moved, moves all files back. If that fails, too, the error says that the reset is not undone. A failure before
+    /// a file was moved counts as undone.
     pub(crate) fn move_aside(
         holder: &'a NamespaceHolder,
         tree: &'a Path,
@@ -40,7 +41,7 @@ impl<'a> SpecialFiles<'a> {
         paths: Vec<PathBuf>,
     ) -> Result<Self, ResetInPlaceError> {
         let special = Self { holder, editor: DirectoryEditor::new(holder), tree, aside, paths };
-        // Special files of an earlier reset that was killed, could not be undone, or failed to remove them. They are
+        // An earlier reset left special files if it was killed, could not be undone, or failed to remove them. They are
         // not part of the content that this reset starts from.
         special.remove_aside()?;
         if special.paths.is_empty() {
@@ -58,6 +59,7 @@ impl<'a> SpecialFiles<'a> {
         Err(ResetInPlaceError { error, is_undone })
     }
 
+    /// Moves all files into `aside`. Ignores files that do not exist any more.
     fn move_all_aside(&self) -> Result<()> {
         for (path, aside) in self.paths_aside() {
             match self.rename(path, &|directory, name| renameat(directory, name, CWD, &aside)) {
@@ -70,11 +72,11 @@ impl<'a> SpecialFiles<'a> {
     }
 
     /// Moves the files back to their original paths. A file that cannot be moved, for example because its directory is
-    /// missing, stays in the directory `aside`; the others are moved.
+    /// missing, stays in the directory `aside`. Fails with the first error, after all other files were moved.
     pub(crate) fn move_back(self) -> Result<()> {
         let mut result = Ok(());
         for (path, aside) in self.paths_aside() {
-            // It was not moved away.
+            // The file was not moved away.
             if aside.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
                 continue;
             }
@@ -96,7 +98,7 @@ impl<'a> SpecialFiles<'a> {
         paths.map(|(number, path)| (path.as_path(), self.aside.join(number.to_string())))
     }
 
-    /// Calls `rename` with the original directory and the name of a file.
+    /// Calls `rename` with the open original directory of a file and the file's name in it.
     fn rename(
         &self,
         path: &Path,
@@ -160,7 +162,7 @@ mod tests {
     #[test]
     fn failure_that_cannot_be_undone_has_the_first_error() {
         let (_directory, tree, aside) = fixture();
-        // Moves the directory of the first away, so that it cannot be moved back; then the last one fails.
+        // Moving `d` away makes it impossible to move `d/pipe` back. Then moving `file/pipe` fails.
         let paths = ["d/pipe", "d", "file/pipe"].map(PathBuf::from).to_vec();
         let failed = SpecialFiles::move_aside(&NamespaceHolder::None, &tree, aside.clone(), paths).err();
         let failed = failed.unwrap();

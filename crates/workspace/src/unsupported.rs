@@ -1,6 +1,8 @@
-//! Stubs for systems other than Linux: overlays are not supported, and every layer is a whole tree.
+//! Stubs for systems other than Linux, with the same names as the modules that only Linux has (`lib.rs`). Overlays,
+//! delta layers and anchors are not supported. Workspaces are made by the providers clone and copy.
 
-/// Access with the permissions of this process only: there is no namespace holder.
+/// Access to the files of a workspace with the permissions of this process. On Linux, files that it may not read are
+/// opened by a helper process in the user namespace of the namespace holder, which other systems lack.
 pub(crate) mod file_opener {
     use std::io;
     use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -15,11 +17,13 @@ pub(crate) mod file_opener {
 
     use crate::writers::Writers;
 
+    /// Opens the root directory of a workspace for reading.
     pub(crate) fn open_root(_holder: &NamespaceHolder, path: &Path) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(rustix::fs::open(path, flags, Mode::empty())?)
     }
 
+    /// Reader for directories, which has the state of the processes that write to them meanwhile.
     pub(crate) struct Reader {
         writers: Writers,
     }
@@ -30,6 +34,7 @@ pub(crate) mod file_opener {
         }
     }
 
+    /// Changes the entries of directories.
     pub(crate) struct DirectoryEditor;
 
     impl DirectoryEditor {
@@ -37,6 +42,7 @@ pub(crate) mod file_opener {
             Self
         }
 
+        /// Runs `work` on the directory at `path` below `root`.
         pub(crate) fn change(
             &self,
             root: &Path,
@@ -56,7 +62,8 @@ pub(crate) mod file_opener {
     }
 }
 
-/// Delta layers, which are not supported: only an overlay can hide removed files.
+/// Delta layers (differences between two trees, as a lower directory of overlays), which are not supported: only an
+/// overlay can hide removed files. Every layer is a whole tree.
 pub(crate) mod delta {
     use std::path::Path;
 
@@ -64,6 +71,7 @@ pub(crate) mod delta {
 
     use crate::error::Result;
 
+    /// Delta layer, of which no value exists.
     pub(crate) enum Delta {}
 
     impl Delta {
@@ -78,8 +86,8 @@ pub(crate) mod delta {
     }
 }
 
-/// Overlay provider that always fails. It is never selected, but a directory that was copied from another
-/// machine may have workspaces of it.
+/// Overlay provider whose operations fail. It is never selected, but a directory that was copied from a Linux machine
+/// may have workspaces that this provider made.
 pub(crate) mod overlay {
     use std::os::fd::OwnedFd;
     use std::path::{Path, PathBuf};
@@ -97,6 +105,7 @@ pub(crate) mod overlay {
     use crate::provider_kind::ProviderKind;
     use crate::writers::Writers;
 
+    /// Provider of workspaces on the kernel's overlay file system, which only Linux has.
     #[derive(Debug)]
     pub(crate) struct OverlayProvider {
         holder: CurrentHolder,
@@ -114,6 +123,7 @@ pub(crate) mod overlay {
             Self { holder: holder.clone() }
         }
 
+        /// Returns false: nothing was unmounted, because there is no lazy mount.
         pub(crate) fn unmount_lazy_mount(&self, _is_used: &dyn Fn() -> bool) -> Result<bool> {
             Ok(false)
         }
@@ -124,6 +134,7 @@ pub(crate) mod overlay {
         }
     }
 
+    /// Returns the error of every operation that needs an overlay.
     fn needs_linux() -> WorkspaceError {
         let reason = "overlays need Linux; clone and copy work here".to_owned();
         WorkspaceError::Provider { provider: ProviderKind::Overlay, reason }
@@ -178,7 +189,8 @@ pub(crate) mod overlay {
     }
 }
 
-/// Anchors, which are not supported: nothing can follow one.
+/// Anchors (mounts that show the present files of a project, its head, to several workspaces), which are not supported:
+/// no workspace can follow an anchor.
 pub(crate) mod anchors {
     use std::path::PathBuf;
 
@@ -192,22 +204,25 @@ pub(crate) mod anchors {
     use crate::layers::Layers;
     use crate::provider_kind::ProviderKind;
 
-    /// Head that followers see.
+    /// Head that the workspaces that follow an anchor see.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct ShownHead {
         /// Snapshot whose files are shown.
         pub snapshot: SnapshotId,
-        /// Sequence of the project's head when these files were first shown.
+        /// Sequence (number of changes of the project's head so far) of the first head with these files that was shown.
         pub sequence: i64,
     }
 
-    /// Processes of a workspace that leaves an anchor.
+    /// State of the processes of a workspace that leaves an anchor.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum FollowerProcesses {
+        /// All ended: no process can use files of the anchor.
         Ended,
+        /// Still running. They may use files of the anchor.
         Running,
     }
 
+    /// Anchors of a directory, of which none exists.
     #[derive(Debug)]
     pub(crate) struct Anchors {
         directory: PathBuf,

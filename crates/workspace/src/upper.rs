@@ -1,11 +1,13 @@
-//! Reads changes from the upper directory of an overlay.
+//! Reads the changes of a workspace from the upper directory of its overlay.
 //!
-//! Entries in it are new or changed. A character device 0:0 (a *whiteout*) marks a removed entry. An *opaque*
-//! directory hides the directory of the base below it, and a *redirect* is the path in the base of a renamed
-//! directory. All other entries are as in the base. Entries are opened one by one from open directories,
-//! never through a symlink, and their type is checked on the open file.
+//! The upper directory has only new and changed entries. The *base* is the tree of the snapshot that the workspace was
+//! created from. A character device 0:0 (a *whiteout*) marks an entry of the base as removed. An *opaque* directory
+//! hides the directory of the base with the same path. A *redirect* is an attribute of a renamed directory: its path in
+//! the base. Entries that the upper directory lacks are as in the base. Entries are opened one by one from open
+//! directories, never through a symlink, and their type is checked on the open file.
 //!
-//! A snapshot stores hard links as entries with equal *link labels*: numbers, one per linked file.
+//! A snapshot stores hard links as entries with equal *link labels*: numbers, one per linked file. The *fingerprint* of
+//! a file is its mode, size, mtime, ctime and inode. It is *reliable* if any later change of the file changes it.
 
 pub(crate) mod digest;
 mod links;
@@ -35,33 +37,38 @@ use crate::writers::Writers;
 
 use links::{AddedLink, HardLinkNames};
 
-/// Maximum number of files that are read before their memory is counted.
+/// Number of files that are read at once. The memory for their attributes is counted after each such batch.
 const ADD_BATCH: usize = 256;
 
 /// Parameters for reading an upper directory.
 pub(crate) struct Scan<'a> {
     pub(crate) store: &'a Store,
+    /// Namespace holder: the process that keeps the namespaces in which the overlay is mounted.
     pub(crate) holder: &'a NamespaceHolder,
-    /// Opens files regardless of their modes.
+    /// Opener of files regardless of their modes.
     pub(crate) opener: &'a FileOpener,
     pub(crate) base: &'a Base,
+    /// Path of the upper directory.
     pub(crate) upper: &'a Path,
-    /// Unique name of the workspace's directory, to distinguish its hard links from those of other workspaces.
+    /// Unique name of the workspace's directory. It is part of new link labels, so that other workspaces have others.
     pub(crate) unique_name: &'a str,
     /// Fingerprints of the files at the last commit. Files that still have them are not read.
     pub(crate) index: &'a FingerprintIndex,
     pub(crate) writers: Writers,
-    /// Range of the ids that files of a root filesystem have on disk. In its tree, an owner other than user 0 and
-    /// group 0 is stored as an extended attribute. `None` for a workspace, whose files all have one owner.
+    /// Range of the UIDs and GIDs that files of a sandbox's root filesystem have on disk. In its tree, an owner other
+    /// than user 0 and group 0 is stored as an extended attribute. `None` for the files of a workspace, which all have
+    /// one owner.
     pub(crate) owner_ids: Option<OwnerIds>,
 }
 
-/// Open directory inside the upper one.
+/// Open directory inside the upper directory, or the upper directory itself.
 struct UpperDirectory {
     fd: Rc<OwnedFd>,
+    /// Path relative to the upper directory.
     path: Vec<u8>,
-    /// Directory of the base below it.
+    /// Directory of the base that the overlay merges with it; `None` if there is none.
     base: Option<Rc<DirectoryNode>>,
+    /// Number of parents up to the upper directory.
     depth: usize,
 }
 
@@ -69,30 +76,34 @@ struct UpperDirectory {
 struct QueuedDirectory {
     name: Vec<u8>,
     parent: Rc<OwnedFd>,
-    /// Directory of the base below the parent.
-    base: Option<Rc<DirectoryNode>>,
+    /// Directory of the base that the overlay merges with the parent; `None` if there is none.
+    parent_base: Option<Rc<DirectoryNode>>,
+    /// Path relative to the upper directory.
     path: Vec<u8>,
+    /// Number of parents up to the upper directory.
     depth: usize,
 }
 
-/// The kernel's overlay attributes of a directory.
+/// Overlay attributes that the kernel has set on a directory.
 #[derive(Default)]
 struct OverlayFlags {
-    /// Set if the directory hides the directory of the base below it.
+    /// Set if the directory hides the directory of the base with the same path.
     opaque: bool,
-    /// Former path of a renamed directory in the base if it begins with a slash, else its former name.
+    /// Origin of a renamed directory; `None` if it was not renamed. A value that begins with a slash is a path in the
+    /// base; another value is a name in the same parent directory.
     redirect: Option<Vec<u8>>,
 }
 
 impl Scan<'_> {
-    /// Reads the whole upper directory.
+    /// Reads the whole upper directory, and returns the content of the workspace.
     pub(crate) fn run(&self) -> Result<UncommittedContent> {
         let tree = self.base.to_virtual_tree()?;
         let last_commit = match self.index.snapshot {
             Some(id) => self.store.find_snapshot(&id)?,
             None => None,
         };
-        // A snapshot has the workspace, and may have a root filesystem; `part` is the one that is scanned.
+        // A snapshot has the files of a workspace, and may have a root filesystem. `select` selects the one that this
+        // scan reads.
         let last_commit = last_commit.and_then(|snapshot| self.base.part.select(snapshot));
         let last_commit = last_commit.map(|snapshot| Tree::of_snapshot(self.store, &snapshot)).transpose()?;
         let root = self.opener.open_root(self.upper).context("open", self.upper)?;
@@ -120,10 +131,12 @@ impl Scan<'_> {
         Ok(self.store.cancel_flag().check().map_err(StoreError::from)?)
     }
 
+    /// Returns the namespace of the overlay attributes: `user.*` or `trusted.*`.
     fn overlay_xattrs(&self) -> OverlayXattrs {
         overlay::xattrs(self.holder)
     }
 
+    /// Returns the absolute path of an entry, for error messages.
     fn full_path(&self, path: &[u8]) -> PathBuf {
         use std::os::unix::ffi::OsStrExt as _;
         self.upper.join(std::ffi::OsStr::from_bytes(path))
@@ -162,42 +175,46 @@ impl DirectoryReader for Scan<'_> {
 /// File that must be read.
 struct FileToRead {
     file: FileToAdd,
+    /// Fingerprint (size, times and inode) before the file is read.
     fingerprint: StatFingerprint,
-    /// Set if it keeps the link label that it has in the base.
+    /// Set if the file keeps the link label that it has in the base, because it is unchanged.
     keeps_label: bool,
 }
 
-/// State of a scan. Starts from a copy of the base, and applies the entries of the upper directory to it.
+/// State of a scan, which applies the entries of the upper directory to a copy of the base.
 struct Walk<'a> {
     scan: &'a Scan<'a>,
+    /// Copy of the base, and finally the content of the workspace.
     tree: VirtualTree,
-    /// Tree of the last commit of this workspace.
+    /// Tree of the last commit of this workspace; `None` before the first commit, or if its snapshot was removed.
     last_commit: Option<Tree>,
-    /// Number of entries and memory used so far; adding fails beyond the limits of the store handle.
+    /// Number of entries and memory used so far. Adding to it fails beyond the limits of the store handle.
     usage: WalkUsage,
+    /// Entries that a snapshot cannot hold, such as sockets.
     skipped: SkippedCollector,
     /// Files of the tree with reliable fingerprints, for the index of the next commit.
     files: Vec<(Vec<u8>, StatFingerprint)>,
-    /// Hard-linked files in the tree by inode. Their other names need not be read.
+    /// Hard-linked files of which one name is in the tree, by inode. Their other names need not be read.
     linked: HashMap<u64, AddedLink>,
     /// All names of hard-linked files by inode.
     link_names: HashMap<u64, HardLinkNames>,
-    /// Directories are queued because those of an agent may be too deep for recursion.
+    /// Directories to be read. An agent may nest directories too deeply for recursion.
     queue: Vec<QueuedDirectory>,
     /// Directories that were read, parents first.
     directories: Vec<(Vec<u8>, Attributes)>,
 }
 
 impl Walk<'_> {
+    /// Reads all directories, starting with `root`, the upper directory.
     fn run(mut self, root: &UpperDirectory) -> Result<UncommittedContent> {
         self.read_directory(root)?;
         while let Some(next) = self.queue.pop() {
             self.read_queued(next)?;
         }
-        // If a name of a file keeps its link label of the base, the other names, which got a new label, get the kept
-        // label too.
+        // Some names of a file may have kept its link label of the base, while others got a new label. All get the kept
+        // label.
         self.unify_labels()?;
-        // Children first, when everything is added: adding entries to a directory changes its time.
+        // Done last, and children first: adding entries to a directory changes its modification time.
         for (path, attributes) in self.directories.into_iter().rev() {
             self.scan.check_cancelled()?;
             self.tree.put_directory(path, attributes)?;
@@ -249,6 +266,7 @@ impl Walk<'_> {
         Ok(names)
     }
 
+    /// Applies an entry to the tree. A file that must be read is added to `files` instead, a directory to the queue.
     fn read_entry(
         &mut self,
         directory: &UpperDirectory,
@@ -260,14 +278,14 @@ impl Walk<'_> {
         let stat = self.scan.stat(directory.fd.as_fd(), name).context("stat", &self.scan.full_path(&path))?;
         let Some(stat) = stat else { return Ok(()) };
         match FileType::from_raw_mode(stat.st_mode) {
-            // A whiteout.
+            // Whiteout.
             FileType::CharacterDevice if stat.st_rdev == 0 => self.remove(&path),
             FileType::Directory => {
-                let (parent, base) = (Rc::clone(&directory.fd), directory.base.clone());
+                let (parent, parent_base) = (Rc::clone(&directory.fd), directory.base.clone());
                 self.queue.push(QueuedDirectory {
                     name: name.to_vec(),
                     parent,
-                    base,
+                    parent_base,
                     path,
                     depth: directory.depth + 1,
                 });
@@ -275,23 +293,23 @@ impl Walk<'_> {
             }
             FileType::RegularFile => {
                 let (fingerprint, is_linked) = (fingerprint(&stat), stat.st_nlink > 1);
-                let label = self.base_label_if_unchanged(directory, name, fingerprint)?;
+                let kept_label = self.base_label_if_unchanged(directory, name, fingerprint)?;
                 if is_linked {
-                    self.record_link_name(&path, fingerprint, label)?;
+                    self.record_link_name(&path, fingerprint, kept_label)?;
                 }
-                if label.is_none() && is_linked && self.add_as_link(&path, fingerprint)? {
+                if kept_label.is_none() && is_linked && self.add_as_link(&path, fingerprint)? {
                     return Ok(());
                 }
                 if self.add_if_unchanged(&path, fingerprint)? {
                     return if is_linked { self.record_added_link(&path, fingerprint) } else { Ok(()) };
                 }
-                let link_label = label.or_else(|| is_linked.then(|| self.new_link_label(stat.st_ino)));
+                let link_label = kept_label.or_else(|| is_linked.then(|| self.new_link_label(stat.st_ino)));
                 let file = FileToAdd { name: name.to_vec(), path, link_label };
-                files.push(FileToRead { file, fingerprint, keeps_label: label.is_some() });
+                files.push(FileToRead { file, fingerprint, keeps_label: kept_label.is_some() });
                 Ok(())
             }
             FileType::Symlink => self.add_symlink(directory, name, &path, &stat),
-            // A special file hides the entry of the base, if there is one.
+            // A socket, named pipe or device. It hides the entry of the base with the same path.
             kind => {
                 self.skip(&path, skip_reason(kind));
                 self.remove(&path)
@@ -299,7 +317,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Removes the entry that the tree has from the base, if there is one.
+    /// Removes an entry of the tree, if it exists.
     fn remove(&mut self, path: &[u8]) -> Result<()> {
         if self.tree.exists(path)? {
             self.tree.remove(path)?;
@@ -307,14 +325,15 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Reports an entry that the snapshot will lack.
     fn skip(&mut self, path: &[u8], reason: SkipReason) {
         use std::os::unix::ffi::OsStrExt as _;
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
         self.skipped.push(SkippedEntry { path, reason });
     }
 
-    /// Opens a queued directory, puts the directory of the base below it at its path in the tree, and applies its
-    /// entries.
+    /// Opens a queued directory, and makes the tree have at its path the directory of the base that the overlay merges
+    /// with it. Then applies the entries of the queued directory.
     fn read_queued(&mut self, next: QueuedDirectory) -> Result<()> {
         let (scan, path) = (self.scan, next.path.as_slice());
         if next.depth > DEPTH_MAX {
@@ -338,8 +357,9 @@ impl Walk<'_> {
         if !is_in_place {
             self.remove(path)?;
             if let Some(entry) = base.as_ref().filter(|entry| is_directory(entry)) {
-                // `graft` uses `from`, the former path, only to check that the subtree does not become too deep.
-                // A redirect without a slash is another name in the same parent, so `path` is as deep.
+                // `graft` adds the directory with everything below it. It uses `from`, the former path, only to check
+                // that the subtree is not nested too deeply. A redirect without a slash is another name in the same
+                // parent directory, which is nested as deeply as `path`.
                 let from = match overlay_flags.redirect.as_deref() {
                     Some([b'/', from @ ..]) => from,
                     _ => path,
@@ -357,33 +377,34 @@ impl Walk<'_> {
         self.read_directory(&UpperDirectory { fd: Rc::new(fd), path, base, depth })
     }
 
-    /// Returns the entry of the base with which an upper directory is merged.
+    /// Returns the entry of the base with which the overlay merges a directory; `None` if there is none.
     fn base_of(&self, next: &QueuedDirectory, overlay_flags: &OverlayFlags) -> Result<Option<Entry>> {
         if overlay_flags.opaque {
             return Ok(None);
         }
-        let (tree, base) = (&self.scan.base.tree, next.base.as_deref());
+        let (tree, parent) = (&self.scan.base.tree, next.parent_base.as_deref());
         match overlay_flags.redirect.as_deref() {
             Some([b'/', path @ ..]) => Ok(tree.entry(path)?),
-            Some(other) => Ok(base.map(|base| tree.entry_of(base, other)).transpose()?.flatten()),
-            None => Ok(base.map(|base| tree.entry_of(base, &next.name)).transpose()?.flatten()),
+            Some(name) => Ok(parent.map(|parent| tree.entry_of(parent, name)).transpose()?.flatten()),
+            None => Ok(parent.map(|parent| tree.entry_of(parent, &next.name)).transpose()?.flatten()),
         }
     }
 
+    /// Reads the overlay attributes of a directory.
     fn overlay_flags(&self, fd: &OwnedFd) -> io::Result<OverlayFlags> {
         let prefix = self.scan.overlay_xattrs().prefix();
         let name = |suffix: &str| format!("{prefix}{suffix}");
-        let is_yes = |value: &Vec<u8>| value == b"y";
+        let is_set = |value: &Vec<u8>| value == b"y";
         Ok(match self.scan.overlay_xattrs() {
             // Only overlays mounted by root write redirects.
             OverlayXattrs::Trusted => OverlayFlags {
-                opaque: read_xattr(fd, &name("opaque"))?.as_ref().is_some_and(is_yes),
+                opaque: read_xattr(fd, &name("opaque"))?.as_ref().is_some_and(is_set),
                 redirect: read_xattr(fd, &name("redirect"))?,
             },
             OverlayXattrs::User => {
                 let xattrs = self.scan.opener.xattrs(fd.as_fd())?;
                 OverlayFlags {
-                    opaque: xattrs.get(name("opaque").as_bytes()).is_some_and(is_yes),
+                    opaque: xattrs.get(name("opaque").as_bytes()).is_some_and(is_set),
                     redirect: None,
                 }
             }
@@ -410,6 +431,7 @@ impl Walk<'_> {
         Ok(true)
     }
 
+    /// Adds a symlink, unless it was removed or replaced during the scan.
     fn add_symlink(
         &mut self,
         directory: &UpperDirectory,
@@ -430,9 +452,9 @@ impl Walk<'_> {
         Ok(self.tree.put_symlink(path, target, Some(Timestamp(fingerprint(stat).mtime)))?)
     }
 
-    /// Reads files of a directory. Of a hard-linked file, only one name is read, and the others are added as links to it. A
-    /// name that keeps its link label of the base is always read: a link to another name would give it the new label of
-    /// that name.
+    /// Reads files of a directory. Of a hard-linked file, only one name is read, and the other names are added as links
+    /// to the file. A name that keeps its link label of the base is always read: a link to another name would give it
+    /// the new label of that name.
     fn read_files(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
         let mut seen_inodes = HashSet::new();
         let (first_names, other_names): (Vec<_>, Vec<_>) = unread.into_iter().partition(|unread| {
@@ -451,6 +473,7 @@ impl Walk<'_> {
         self.read_in_batches(directory, changed)
     }
 
+    /// Reads files and adds them to the tree, [`ADD_BATCH`] at once.
     fn read_in_batches(&mut self, directory: &UpperDirectory, unread: Vec<FileToRead>) -> Result<()> {
         let mut unread = unread.into_iter().map(|unread| unread.file);
         loop {
@@ -496,6 +519,7 @@ fn skip_reason(kind: FileType) -> SkipReason {
     }
 }
 
+/// Reads an extended attribute of up to 4096 bytes; `None` if it is not set.
 fn read_xattr(fd: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; 4096];
     match fgetxattr(fd, name, &mut value[..]) {

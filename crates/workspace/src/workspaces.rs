@@ -5,12 +5,17 @@
 //! ID/N/       its Nth generation: data of its provider
 //! ```
 //!
-//! A *generation* is a directory with the content of a workspace. A reset (to another snapshot) creates the next
-//! generation and keeps the *former* one until all processes use the new one, or it changes the only generation
-//! *in place*.
+//! A *provider* is a method of making the directory of a workspace: overlay, clone (reflinked files) or copy. The
+//! *base* of a workspace is the snapshot that it was created from, which a *pin* protects from garbage collection.
+//! *Layers* are read-only directories with the files of bases, which workspaces share. An *anchor* is a mount that
+//! shows the head of a project (the snapshot of its present files) to several read-only workspaces, its *followers*.
 //!
-//! Operations on the same workspace are serialised; operations on different workspaces run concurrently. Each
-//! operation records its phase first. If the process is killed, the next process that opens the directory
+//! A *generation* is a directory with the content of a workspace. A reset (to another snapshot) creates the next
+//! generation and keeps the *former* one until all processes use the new one, or it replaces the files of the only
+//! generation *in place*.
+//!
+//! Operations on the same workspace are serialised; operations on different workspaces run concurrently. Resets and
+//! removals record their phase first. If the process is killed, the next process that opens the directory
 //! finishes or undoes the operation.
 
 mod cancellable;
@@ -52,6 +57,7 @@ use crate::provider::{LowerLayers, MountKind, Provider, WorkspaceDir};
 use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
 use crate::selection::{ProviderPreference, ProviderSelection, select_provider};
+use crate::writers::Writers;
 
 pub use cancellable::CancellableWorkspaces;
 pub use commit::Changes;
@@ -67,14 +73,15 @@ const NAME_MAX: usize = 100;
 const KEPT_DIR: &str = "kept";
 /// Directory for generations that are being removed. Names of workspaces cannot begin with a dot.
 const REMOVED_DIR: &str = ".removed";
-/// Directory of anchors, whose heads workspaces follow.
+/// Directory of the anchors.
 const ANCHORS_DIR: &str = ".anchors";
-/// Mountpoint of the lazy mount, in the directory of the layers.
+/// Mountpoint of the lazy mount (a FUSE mount that loads the files of snapshots on first read), in the directory of the
+/// layers.
 const LAZY_MOUNTPOINT: &str = "view";
 /// Directory in which `workspace_host::overlay::probe` tries to mount an overlay.
 const PROBE_DIR: &str = "overlay-probe";
 
-/// Configuration of workspaces.
+/// Configuration of a set of workspaces.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Directory of the workspaces.
@@ -83,19 +90,24 @@ pub struct Options {
     pub layers: PathBuf,
     /// Store of the snapshots.
     pub store: Store,
-    /// Namespace holder for overlay mounts. An error is the reason why sandboxes cannot see such mounts; new
-    /// workspaces are then never overlays.
+    /// Namespace holder: the process that keeps the namespaces of overlay mounts. An error is the reason why sandboxes
+    /// cannot see such mounts; new workspaces are then never overlays.
     pub holder: Result<NamespaceHolder, String>,
     /// UID and GID that own the files on disk; `None` for those of this process.
     pub file_owner: Option<(u32, u32)>,
-    /// Part of a snapshot that becomes the content of a workspace: its files, or its root filesystem.
+    /// Part of a snapshot that becomes the content of a workspace: the files of a workspace, or the root filesystem of
+    /// a sandbox.
     pub part: SnapshotPart,
-    /// Range of the ids on disk for root filesystems, whose files have several owners. Takes precedence over
+    /// Range of the UIDs and GIDs on disk for root filesystems, whose files have several owners. Takes precedence over
     /// `file_owner`. `None` if all files have one owner.
     pub owner_ids: Option<OwnerIds>,
-    /// Requested provider.
+    /// Provider that is used for new workspaces if it works.
     pub provider: ProviderPreference,
-    /// Command of the lazy mount; `None` to write all files before a workspace is created.
+    /// Writers that no caller can stop, such as clients of an NFS server of the kernel. [`Writers::Running`] if there
+    /// may be some: no operation then relies on stopped writers.
+    pub outside_writers: Writers,
+    /// Command that serves the lazy mount, a FUSE mount that loads files on first read; `None` to write all files
+    /// before a workspace is created.
     pub lazy: Option<LazyCommand>,
     /// Free disk space in bytes that must remain; capped at a tenth of the file system. Layers are written
     /// only while twice as much is free.
@@ -111,17 +123,18 @@ pub struct NewWorkspace<'a> {
     pub provider: Option<ProviderKind>,
     /// Mode of writing the files of the snapshot to disk.
     pub materialize: Materialize,
-    /// UID that owns the files inside the sandbox (idmapped mount); `None` if the mount is not idmapped.
-    /// Stored in the record.
+    /// UID that owns the files as seen in the sandbox (idmapped mount); `None` if the mount is not idmapped. Stored in
+    /// the record.
     pub idmap_uid: Option<u32>,
-    /// Tenant that owns the workspace, for fair scheduling of background writes. Stored in the record.
+    /// Tenant that owns the workspace, for fair scheduling of background writes; `None` if it is unknown. Stored in the
+    /// record.
     pub owner: Option<&'a str>,
-    /// Overlay without an upper directory. Ignored by other providers. Stored in the record.
+    /// True for an overlay without an upper directory. Other providers ignore it. Stored in the record.
     pub read_only: bool,
-    /// Anchor whose head the workspace shows from now on, read-only. If the anchor has no head, or one with a lower
-    /// sequence than [`AnchorToFollow::sequence`], `snapshot` becomes its head. The workspace is
-    /// then an overlay, whatever `provider` says; creation fails if overlays are not available. `None` if the workspace
-    /// does not follow.
+    /// Anchor that the workspace follows: it always shows the present head of the anchor, read-only. If the anchor has
+    /// no head, or a head with a lower sequence than [`AnchorToFollow::sequence`], `snapshot` becomes its head. A
+    /// follower is an overlay, whatever `provider` says, and its creation fails if overlays are not available. `None`
+    /// if the workspace does not follow an anchor.
     pub anchor: Option<AnchorToFollow<'a>>,
     /// Callback that receives the empty directory of the workspace before anything is written to it, for
     /// example to set a disk quota.
@@ -146,7 +159,7 @@ impl Default for NewWorkspace<'_> {
 /// Location and provider of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceInfo {
-    /// Path of the agent's directory in the mount namespace of the namespace holder.
+    /// Path of the directory that the agent sees, in the mount namespace of the namespace holder.
     pub path: PathBuf,
     /// Provider of the workspace.
     pub provider: ProviderKind,
@@ -154,8 +167,8 @@ pub struct WorkspaceInfo {
     pub lazy: bool,
     /// True if the agent cannot change its files.
     pub read_only: bool,
-    /// Directory of the anchor that the workspace follows; `None` if it does not follow. A sandbox gets a clone of the
-    /// anchor in place of `path`.
+    /// Directory of the anchor that the workspace follows; `None` if it does not follow an anchor. A sandbox then gets
+    /// a clone of the anchor's mount instead of `path`.
     pub anchor: Option<PathBuf>,
 }
 
@@ -171,29 +184,39 @@ pub struct WorkspaceEntry {
 /// Set of workspaces in one directory, which only one process at a time may use.
 #[derive(Debug)]
 pub struct Workspaces {
+    /// Directory with a subdirectory per workspace.
     directory: PathBuf,
     store: Store,
+    /// Part of a snapshot that is the content of a workspace.
     part: SnapshotPart,
+    /// Result of probing the providers.
     selection: ProviderSelection,
+    /// Holder of the namespaces in which overlays are mounted.
     holder: CurrentHolder,
+    /// Layers that all workspaces share.
     layers: Layers,
     overlay: OverlayProvider,
     clone: CopyProvider,
     copy: CopyProvider,
+    /// Mounts that show heads of projects to read-only workspaces.
     anchors: Anchors,
+    /// State of the writers that no caller can stop.
+    outside_writers: Writers,
+    /// Slots by name of the workspace.
     slots: Mutex<HashMap<String, Arc<Slot>>>,
 }
 
-/// Value of a workspace name in [`Workspaces::slots`]. Its lock serialises operations on the workspace.
+/// Slot of a workspace name, also while the workspace is created or removed. Its lock serialises the operations on the
+/// workspace.
 #[derive(Debug, Default)]
 struct Slot {
     /// `None` while the workspace is being created and after it was removed. Locked during operations on it.
     workspace: Mutex<Option<LiveWorkspace>>,
-    /// Readable without waiting for operations on the workspace.
+    /// Summary, which can be read without waiting for operations on the workspace. `None` as for `workspace`.
     summary: Mutex<Option<Summary>>,
 }
 
-/// Summary of a workspace as of its last operation.
+/// Summary of a workspace after its last operation.
 #[derive(Debug, Clone)]
 struct Summary {
     info: WorkspaceInfo,
@@ -203,16 +226,17 @@ struct Summary {
     layers: Vec<String>,
 }
 
-/// Workspace with a usable record.
+/// State in memory of a workspace with a usable record.
 #[derive(Debug)]
 struct LiveWorkspace {
     record: Record,
-    /// Guard of the layers of the current generation.
+    /// Guard that keeps the layers of the current generation.
     lower: LowerLayers,
-    /// Guard of the layers of the former generation.
+    /// Guard that keeps the layers of the former generation; `None` if there is no former generation.
     former_lower: Option<LowerLayers>,
-    /// Digest of the directory when its content was last found to equal the last snapshot. It is not stored:
-    /// after a restart, the next commit that is made only if something changed computes it again.
+    /// Digest (names, modes, sizes, times and inodes) of the directory when its content was last found to equal the
+    /// last snapshot; `None` if it is not known. It is not stored: after a restart, the next conditional commit (only
+    /// if the content has changed) computes it again.
     unchanged_digest: Option<UnchangedDigest>,
 }
 
@@ -268,10 +292,16 @@ impl Workspaces {
             store,
             part,
             selection,
+            outside_writers: options.outside_writers,
             slots: Mutex::default(),
         };
         this.recover()?;
         Ok(this)
+    }
+
+    /// Returns the state of all writers of a workspace: those that the caller knows, and those outside of its control.
+    fn all_writers(&self, known: Writers) -> Writers {
+        known.and(self.outside_writers)
     }
 
     /// Returns the result of probing the providers.
@@ -299,12 +329,12 @@ impl Workspaces {
         self.create_with(&self.store, id, new)
     }
 
-    /// Creates a workspace like [`Workspaces::create`]. Functions that end in `_with` stop when the [`Cancel`] flag
-    /// of the handle `store` is set.
+    /// Creates a workspace like [`Workspaces::create`]. All functions whose names end in `_with` stop when the
+    /// [`Cancel`] flag of the handle `store` is set.
     fn create_with(&self, store: &Store, id: &str, new: &NewWorkspace<'_>) -> Result<WorkspaceInfo> {
         check_name(id)?;
         let kind = match new.anchor {
-            // Only an overlay can follow an anchor, whichever provider is preferred.
+            // Only an overlay can follow an anchor.
             Some(_) => ProviderKind::Overlay,
             None => new.provider.unwrap_or(self.selection.kind),
         };
@@ -329,6 +359,7 @@ impl Workspaces {
         Ok(info)
     }
 
+    /// Creates the directory of a workspace with its first generation. Removes everything again on failure.
     fn create_on_disk(
         &self,
         store: &Store,
@@ -365,8 +396,8 @@ impl Workspaces {
         lower.map(|lower| (record, lower))
     }
 
-    /// Creates the first generation and then writes the record. A workspace without a record is incomplete
-    /// and is removed when the directory is opened.
+    /// Creates the first generation and then writes the record. A workspace without a record is incomplete, and is
+    /// removed by the next [`Workspaces::open`].
     fn create_first_generation(
         &self,
         id: &str,
@@ -379,6 +410,7 @@ impl Workspaces {
         Ok(lower)
     }
 
+    /// Pins the base, and creates the directory of a generation. Sets the field `layers` of `generation`.
     fn create_generation(
         &self,
         id: &str,
@@ -394,14 +426,14 @@ impl Workspaces {
         Ok(lower)
     }
 
-    /// Pins the base snapshot; does nothing for an empty base.
+    /// Pins the base snapshot with the id `pin`. Does nothing for an empty base.
     fn pin(&self, id: &str, base: &Base, pin: Option<PinId>) -> Result<()> {
         let (Some(snapshot), Some(pin)) = (&base.snapshot, pin) else { return Ok(()) };
         Ok(self.store.pin_as(pin, snapshot, &self.pin_holder(id), Durability::Buffered)?)
     }
 
-    /// Returns the holder that is recorded in the pins of a workspace. For an empty id, it is the common prefix of the
-    /// holders of all workspaces in this directory.
+    /// Returns the text in the field `holder` of the pins of a workspace, which says for what they are. For an empty
+    /// id, it is the common prefix of these texts for all workspaces in this directory.
     fn pin_holder(&self, id: &str) -> String {
         format!("workspace {}/{id}", self.directory.display())
     }
@@ -416,10 +448,10 @@ impl Workspaces {
         self.get(id).map(|info| info.path)
     }
 
-    /// Opens the agent's directory for reading, also if it is mounted in other namespaces. Files below it are
-    /// opened with the permissions of this process.
+    /// Opens the agent's directory for reading, also if it is mounted in other namespaces. This process opens files
+    /// below it with its own permissions.
     ///
-    /// After a reset that moves the workspace, the descriptor still has the former directory.
+    /// After a reset to a new directory, the descriptor still refers to the former directory.
     pub fn open_root(&self, id: &str) -> Result<OwnedFd> {
         self.with_locked(id, |workspace| {
             let dir = self.current_dir(id, &workspace.record);
@@ -435,8 +467,8 @@ impl Workspaces {
     /// Removes a workspace with everything in it, if it exists.
     pub fn remove(&self, id: &str) -> Result<()> {
         check_name(id)?;
-        // A workspace without a usable record has no slot. The new slot prevents another thread from creating
-        // a workspace with the same name during the removal.
+        // A workspace without a usable record has no slot. A new slot prevents another thread from creating a workspace
+        // with the same name during the removal.
         let slot = Arc::clone(self.lock_slots().entry(id.to_owned()).or_default());
         let mut workspace = lock(&slot.workspace);
         // Another thread may have removed the workspace and created a new one.
@@ -455,7 +487,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Removes a slot, unless it was replaced.
+    /// Removes a slot, unless the name has another slot by now.
     fn remove_slot(&self, id: &str, slot: &Arc<Slot>) {
         let mut slots = self.lock_slots();
         if slots.get(id).is_some_and(|current| Arc::ptr_eq(current, slot)) {
@@ -480,13 +512,13 @@ impl Workspaces {
     /// Measures the disk usage of a workspace, without shared layers.
     pub fn usage(&self, id: &str) -> Result<DiskUsage> {
         match self.summary(id) {
-            // The workspace may exist without a usable record.
+            // A workspace without a usable record has no summary.
             Err(WorkspaceError::NotFound { .. }) => Ok(measure(&self.holder.get(), &self.workspace_dir(id))),
             summary => summary.map(|summary| measure(&self.holder.get(), &summary.private_dir)),
         }
     }
 
-    /// Measures the disk usage like [`Workspaces::usage`], but stops when it exceeds `bounds`.
+    /// Measures the disk usage like [`Workspaces::usage`], but stops as soon as it exceeds `bounds`.
     pub fn usage_within(&self, id: &str, bounds: Bounds) -> Result<DiskUsage> {
         let private_dir = match self.summary(id) {
             Err(WorkspaceError::NotFound { .. }) => self.workspace_dir(id),
@@ -501,8 +533,8 @@ impl Workspaces {
         self.summary(id).map(|summary| self.layers.sizes(summary.layers)).unwrap_or_default()
     }
 
-    /// Removes unused layers, the least recently used first, only until twice the free-space reserve is free.
-    /// Returns false if that much cannot be freed. See [`Workspaces::collect_layers`] for removal by age.
+    /// Removes unused layers, the least recently used first, until twice the reserve ([`Options::reserve`]) is free.
+    /// Returns false if less is free even without unused layers. [`Workspaces::collect_layers`] removes them by age.
     pub fn drop_unused_layers(&self) -> bool {
         self.layers.ensure_free_space()
     }
@@ -525,9 +557,10 @@ impl Workspaces {
         Ok(entries)
     }
 
-    /// Removes all unused layers, or those whose retention time is over, regardless of the free disk space.
-    pub fn collect_layers(&self, which: UnusedLayers) -> Result<LayerGcResult> {
-        self.layers.collect(Instant::now(), which, self.store.cancel_flag())
+    /// Removes all unused layers, or those whose retention time has passed (`selection`), regardless of the free disk
+    /// space.
+    pub fn collect_layers(&self, selection: UnusedLayers) -> Result<LayerGcResult> {
+        self.layers.collect(Instant::now(), selection, self.store.cancel_flag())
     }
 
     /// Returns true while layers are being written in the background.
@@ -535,8 +568,7 @@ impl Workspaces {
         self.layers.is_writing()
     }
 
-    /// Unmounts the lazy mount if there are no workspaces, including those that are being created. Returns
-    /// true if it was unmounted.
+    /// Unmounts the lazy mount if no workspace exists or is being created. Returns true if it was unmounted.
     pub fn unmount_lazy_mount(&self) -> Result<bool> {
         self.overlay.unmount_lazy_mount(&|| !self.lock_slots().is_empty())
     }
@@ -547,8 +579,7 @@ impl Workspaces {
         self.layers.close()
     }
 
-    /// Removes a pin, which protects a snapshot from garbage collection. A failure is only logged: it costs disk
-    /// space until the next start.
+    /// Removes a pin. A failure is only logged: it costs disk space until the next start of the server.
     fn unpin(&self, pin: Option<PinId>) {
         if let Some(pin) = pin
             && let Err(error) = self.store.unpin(pin)
@@ -557,10 +588,12 @@ impl Workspaces {
         }
     }
 
+    /// Opens the base of a generation.
     fn base(&self, generation: &Generation) -> Result<Base> {
         Base::new(&self.store, self.part, generation.base, Materialize::default())
     }
 
+    /// Returns the location and provider of a generation. `lower` has the layers below it.
     fn info(&self, id: &str, generation: &Generation, lower: &LowerLayers) -> WorkspaceInfo {
         // The creation id is only used for `unique_name`, which the path does not depend on, so it is left empty.
         let dir = self.generation_dir(id, "", generation);
@@ -573,6 +606,7 @@ impl Workspaces {
         WorkspaceInfo { path, provider: generation.provider, lazy: lower.lazy, read_only, anchor }
     }
 
+    /// Returns the directory of the current generation.
     fn current_dir(&self, id: &str, record: &Record) -> WorkspaceDir {
         self.generation_dir(id, &record.creation_id, &record.current)
     }
@@ -582,8 +616,8 @@ impl Workspaces {
         self.directory.join(id)
     }
 
-    /// Returns the directory of a generation. `creation_id` (never reused, unlike `id`) is only used for
-    /// `unique_name`, from which link labels are made.
+    /// Returns the directory of a generation. `creation_id`, which is never reused, is only part of `unique_name`. Link
+    /// labels (the numbers by which snapshots identify hard links) are derived from that name.
     fn generation_dir(&self, id: &str, creation_id: &str, generation: &Generation) -> WorkspaceDir {
         let number = generation.number;
         WorkspaceDir {
@@ -595,6 +629,7 @@ impl Workspaces {
         }
     }
 
+    /// Returns the kind of the directory that the agent sees.
     fn mount_kind(&self, generation: &Generation) -> MountKind {
         match &generation.anchor {
             Some(name) => MountKind::Anchor(self.anchors.directory_of(name)),
@@ -611,6 +646,7 @@ impl Workspaces {
         }
     }
 
+    /// Fails if a provider cannot be used.
     fn check_available(&self, kind: ProviderKind) -> Result<()> {
         match self.selection.unavailable_reason(kind) {
             Some(reason) => Err(WorkspaceError::Provider { provider: kind, reason: reason.to_owned() }),
@@ -622,22 +658,24 @@ impl Workspaces {
         lock(&self.slots)
     }
 
+    /// Returns the slot of a workspace. Fails if it does not exist.
     fn slot(&self, id: &str) -> Result<Arc<Slot>> {
         self.lock_slots().get(id).cloned().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
     }
 
+    /// Returns the summary of a workspace. Fails if the workspace does not exist, or is being created.
     fn summary(&self, id: &str) -> Result<Summary> {
         let summary = lock(&self.slot(id)?.summary).clone();
         summary.ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
     }
 
-    /// Locks a workspace and runs `work` on it.
+    /// Locks a workspace and runs `work` on it. Waits for other operations on the workspace.
     fn with_locked<T>(&self, id: &str, work: impl FnOnce(&mut LiveWorkspace) -> Result<T>) -> Result<T> {
         let slot = self.slot(id)?;
         self.run_locked(id, &slot, lock(&slot.workspace), work)
     }
 
-    /// Locks a workspace and runs `work` on it. Stops waiting for the lock when `cancel` is set.
+    /// Locks a workspace and runs `work` on it. When `cancel` is set, stops waiting for the lock and fails.
     fn with_cancellable_lock<T>(
         &self,
         cancel: &Cancel,
@@ -657,7 +695,7 @@ impl Workspaces {
         work: impl FnOnce(&mut LiveWorkspace) -> Result<T>,
     ) -> Result<T> {
         let workspace = workspace.as_mut().ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })?;
-        // The base of a follower is the head that it sees now. A base in the record on disk may be outdated, so it is
+        // The base of a follower is the head that it sees now. A base that was read from disk may be outdated, so it is
         // replaced before each operation.
         if let Some(anchor) = &workspace.record.current.anchor {
             workspace.record.current.base = self.anchors.shown(anchor).map(|head| head.snapshot);
@@ -667,6 +705,7 @@ impl Workspaces {
         result
     }
 
+    /// Creates the summary of a workspace.
     fn summarize(&self, id: &str, record: &Record, lower: &LowerLayers) -> Summary {
         let info = self.info(id, &record.current, lower);
         let private_dir = self.provider(record.current.provider).private_dir(&self.current_dir(id, record));
@@ -680,8 +719,8 @@ impl Drop for Workspaces {
     }
 }
 
-/// Creates a directory that is not accessible to other users, because files written by agents may have set-id
-/// bits.
+/// Creates a directory that other users cannot enter, because agents may have written files with set-id bits below it.
+/// An existing directory loses the permissions of other users.
 fn create_private_dir(path: &Path) -> Result<()> {
     fs::create_dir_all(path).context("create", path)?;
     let mode = fs::metadata(path).context("stat", path)?.permissions().mode();
@@ -695,6 +734,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Fails if a workspace must not have this name.
 fn check_name(id: &str) -> Result<()> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_reserved = id.starts_with('.') || id == KEPT_DIR || id == PROBE_DIR;
@@ -702,7 +742,7 @@ fn check_name(id: &str) -> Result<()> {
     if is_valid { Ok(()) } else { Err(WorkspaceError::BadName { id: id.to_owned() }) }
 }
 
-/// Lists the names of workspaces in a directory; other entries are ignored.
+/// Returns the names of workspaces in a directory, sorted. Ignores other entries.
 fn names(directory: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(directory).context("list", directory)?;
     let mut names = Vec::new();

@@ -159,6 +159,7 @@ fn unwritten_output_before_the_exit_is_a_gap() {
     let items = all(&mut Reader::open(&fd, "c", 0).unwrap());
     assert_eq!(bytes_and_gaps(&items), (b"kept".to_vec(), vec![(4, 14)]));
     assert!(matches!(&items[2..], [Item::Frame(exit)] if exit.stream == Stream::Exit), "{items:?}");
+    assert_eq!(kept_range(&fd, "c").unwrap(), Some(0..14));
     assert_eq!(bytes_and_gaps(&all(&mut Reader::open(&fd, "c", 14).unwrap())), (Vec::new(), Vec::new()));
 }
 
@@ -317,7 +318,7 @@ fn reader_finds_the_next_segment_with_and_without_the_mode_of_the_newest_segment
         assert!(!mode_of_first().contains(MODE_NEWEST));
         assert_eq!(bytes_and_gaps(&all(&mut reader)), (b"b".to_vec(), vec![(1, 1 + (1 << 20))]));
         assert!(has_segments(&fd, "c").unwrap());
-        remove(&fd, "c").unwrap();
+        remove(&fd, &["c".to_owned()]).unwrap();
         assert!(!has_segments(&fd, "c").unwrap() && all_segments(&fd).unwrap().is_empty());
     }
 }
@@ -330,7 +331,7 @@ fn remove_deletes_only_one_command() {
         writer.write(Stream::Stdout, 0, b"a").unwrap();
     }
     assert!(has_segments(&fd, "c").unwrap());
-    remove(&fd, "c").unwrap();
+    remove(&fd, &["c".to_owned()]).unwrap();
     assert!(!has_segments(&fd, "c").unwrap() && has_segments(&fd, "cc").unwrap());
 }
 
@@ -361,6 +362,6 @@ fn a_fifo_in_the_place_of_a_segment_blocks_no_reader() {
     assert_eq!(kept_range(&fd, "cmd-1").unwrap_err().kind(), io::ErrorKind::InvalidData);
     let resumed = Writer::resume(fd.try_clone().unwrap(), "cmd-1", 0);
     assert_eq!(resumed.unwrap_err().kind(), io::ErrorKind::InvalidData);
-    remove(&fd, "cmd-1").unwrap();
+    remove(&fd, &["cmd-1".to_owned()]).unwrap();
     assert!(!has_segments(&fd, "cmd-1").unwrap());
 }

@@ -9,7 +9,7 @@ use workspace_agent_protocol::v1::{
 
 use super::channel::RequestHandle;
 use super::copy::copy;
-use super::failure::{AtPath as _, Failure, Result};
+use super::failure::{AtPath as _, Failure, NO_PATH, Result};
 use super::path::{self, DIRECTORY_MODE, LastSymlink, Parents, locate, make_directories, open_parent};
 use super::remove::remove;
 use super::write::{sync_directory, write_all};
@@ -36,7 +36,7 @@ fn perform(handle: &RequestHandle, operation: FileOperation) -> Result<()> {
         Some(Operation::Write(request)) => write_all(request).map(drop),
         None => {
             let message = "the guest agent of this sandbox is too old for the operation; fork the sandbox, and use the fork";
-            Err(Failure::new(IoFailureKind::Unsupported, b"", message))
+            Err(Failure::new(IoFailureKind::Unsupported, NO_PATH, message))
         }
     }
 }

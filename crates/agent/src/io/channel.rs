@@ -64,6 +64,7 @@ pub(crate) struct RequestHandle {
     pub(crate) id: u64,
     outbox: Outbox,
     shared: Arc<Shared>,
+    /// True once the reply was sent.
     has_replied: AtomicBool,
     runtime: Handle,
     /// Reference that `Requests::wait_for_others` counts: it is dropped when the task of the request has ended.

@@ -5,6 +5,9 @@ use std::io;
 use rustix::io::Errno;
 use workspace_agent_protocol::v1::{IoFailure, IoFailureKind as Kind};
 
+/// Path in a failure that is not about a path.
+pub(crate) const NO_PATH: &[u8] = b"";
+
 /// Failure of a request.
 #[derive(Debug)]
 pub(crate) struct Failure(Box<IoFailure>);
@@ -23,11 +26,11 @@ impl Failure {
 
     /// Failure of a request that the server cancelled, or whose lane is closed. The server ignores it.
     pub(crate) fn cancelled() -> Self {
-        Self::new(Kind::Other, b"", "the request was cancelled")
+        Self::new(Kind::Other, NO_PATH, "the request was cancelled")
     }
 
     pub(crate) fn timed_out() -> Self {
-        Self::new(Kind::TimedOut, b"", "the request took too long")
+        Self::new(Kind::TimedOut, NO_PATH, "the request took too long")
     }
 
     pub(crate) fn of_errno(errno: Errno, path: &[u8]) -> Self {

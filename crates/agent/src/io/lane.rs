@@ -43,6 +43,7 @@ struct Running {
 }
 
 impl Requests {
+    /// Adds a request. `window` is the number of bytes that it may send to the server.
     fn add(&self, id: u64, window: u64, outbox: Outbox) -> (RequestHandle, ReceivedFrames) {
         let shared = Arc::new(Shared::new(window));
         let (frames, receiver) = mpsc::unbounded_channel();
@@ -198,17 +199,17 @@ mod tests {
     async fn a_file_of_a_cancelled_write_is_not_kept() {
         let directory = tempfile::tempdir().unwrap();
         let (outbox, _receiver) = mpsc::channel(OUTBOX_CAPACITY);
-        let requests = Requests::default();
+        let (requests, window) = (Requests::default(), 0);
         let cancellations: [fn(&Requests); 2] =
             [|requests| requests.cancel(7), |requests| requests.cancel_others(8)];
         for cancel in cancellations {
-            let _request = requests.add(7, 0, outbox.clone());
+            let _request = requests.add(7, window, outbox.clone());
             // As if the server cancelled the write while the worker syncs its file.
             cancel(&requests);
             requests.keep_pending(7, pending_file(directory.path())).unwrap_err();
             assert!(requests.take_pending(7).is_none());
         }
-        let _request = requests.add(7, 0, outbox);
+        let _request = requests.add(7, window, outbox);
         requests.keep_pending(7, pending_file(directory.path())).unwrap();
         requests.remove(7);
         assert!(

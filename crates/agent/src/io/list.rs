@@ -20,6 +20,9 @@ const REPLY_MAX: usize = 256 << 10;
 const ENTRY_OVERHEAD: usize = 64;
 
 /// Lists a directory: as many of the requested entries as fit into a reply.
+///
+/// The server requests the following entries with `next` of the reply as `skip`, and `last` as `after`. `after` has
+/// precedence, because a count is wrong once entries were created or removed.
 pub(crate) fn list(handle: &RequestHandle, request: &ListFiles) -> Result<FileListing> {
     let path = &request.path;
     let located = locate(path, LastSymlink::Follow)?;
@@ -49,6 +52,7 @@ pub(crate) fn list(handle: &RequestHandle, request: &ListFiles) -> Result<FileLi
         next += 1;
         last.clone_from(entry_path);
     }
+    // It is no symlink, so it has no target.
     let directory = describe(path, &located.stat, Vec::new());
     Ok(FileListing { directory: Some(directory), entries, total, next, last })
 }
@@ -113,5 +117,6 @@ pub(crate) fn join(prefix: &[u8], name: &[u8]) -> Vec<u8> {
 /// directories. One that another process has replaced by a symlink is followed, which cannot lead out of the sandbox.
 fn describe_entry(root: &OwnedFd, path: &[u8]) -> Option<FileEntry> {
     let stat = statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    // The path relative to `root` is also the one in the reply.
     Some(describe_at(root, path, path, &stat))
 }

@@ -7,6 +7,10 @@
 
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 
+use linux_raw_sys::general::{
+    BINFMTFS_MAGIC, BPF_FS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, DEVPTS_SUPER_MAGIC,
+    NSFS_MAGIC, PROC_SUPER_MAGIC, PSTOREFS_MAGIC, SECURITYFS_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC,
+};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, StatFs, fstat, fstatfs, open, openat, readlinkat, statat,
 };
@@ -27,23 +31,26 @@ const PATH_FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 /// Flags to locate a directory without opening it.
 const DIRECTORY_FLAGS: OFlags = PATH_FLAGS.union(OFlags::DIRECTORY);
 
+/// Two types of file systems that `linux/magic.h` lacks: the kernel defines them in its sources alone.
+const CONFIGFS_MAGIC: u32 = 0x6265_6570;
+const MQUEUE_MAGIC: u32 = 0x1980_0202;
+
 /// Types of file systems whose files are an interface of the kernel: reading one can block or have an effect.
-/// `linux/magic.h` has the names.
-const KERNEL_FILE_SYSTEMS: [i64; 14] = [
-    0x9fa0,      // PROC_SUPER_MAGIC
-    0x6265_6572, // SYSFS_MAGIC
-    0x1cd1,      // DEVPTS_SUPER_MAGIC
-    0x27_e0eb,   // CGROUP_SUPER_MAGIC
-    0x6367_7270, // CGROUP2_SUPER_MAGIC
-    0x6462_6720, // DEBUGFS_MAGIC
-    0x7472_6163, // TRACEFS_MAGIC
-    0x7363_6673, // SECURITYFS_MAGIC
-    0xcafe_4a11, // BPF_FS_MAGIC
-    0x6265_6570, // CONFIGFS_MAGIC
-    0x1980_0202, // MQUEUE_MAGIC
-    0x6165_676c, // PSTOREFS_MAGIC
-    0x4249_4e4d, // BINFMTFS_MAGIC
-    0x6e73_6673, // NSFS_MAGIC
+const KERNEL_FILE_SYSTEMS: [u32; 14] = [
+    PROC_SUPER_MAGIC,
+    SYSFS_MAGIC,
+    DEVPTS_SUPER_MAGIC,
+    CGROUP_SUPER_MAGIC,
+    CGROUP2_SUPER_MAGIC,
+    DEBUGFS_MAGIC,
+    TRACEFS_MAGIC,
+    SECURITYFS_MAGIC,
+    BPF_FS_MAGIC,
+    CONFIGFS_MAGIC,
+    MQUEUE_MAGIC,
+    PSTOREFS_MAGIC,
+    BINFMTFS_MAGIC,
+    NSFS_MAGIC,
 ];
 
 /// Checks a path of a request: absolute, without `..` and NUL.
@@ -145,9 +152,8 @@ pub(crate) fn locate_at(directory: impl AsFd, name: &[u8], path: &[u8]) -> Resul
 }
 
 fn is_of_kernel(file_system: &StatFs) -> bool {
-    #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
-    let kind = file_system.f_type as i64;
-    KERNEL_FILE_SYSTEMS.contains(&kind)
+    // The magic numbers have 32 bits. The type of the field differs between architectures.
+    KERNEL_FILE_SYSTEMS.contains(&(file_system.f_type as u32))
 }
 
 /// Open parent directory and name of an entry that may not exist.

@@ -14,7 +14,7 @@ use workspace_agent_protocol::Bytes;
 use workspace_agent_protocol::v1::{IoFailureKind, IoReply, ListeningPort, ListeningPorts};
 
 use super::channel::{ReceivedFrames, RequestHandle};
-use super::failure::{AtPath as _, Failure, Result};
+use super::failure::{AtPath as _, Failure, NO_PATH, Result};
 
 /// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -120,10 +120,10 @@ pub(crate) async fn connect(handle: RequestHandle, mut frames: ReceivedFrames, p
 
 async fn forward(handle: &RequestHandle, frames: &mut ReceivedFrames, port: u32) -> Result<()> {
     let port = u16::try_from(port).ok().filter(|port| *port > 0);
-    let port = port.ok_or_else(|| Failure::invalid(b"", "a port is a number from 1 to 65535"))?;
+    let port = port.ok_or_else(|| Failure::invalid(NO_PATH, "a port is a number from 1 to 65535"))?;
     let stream = open(port).await?;
     // Disables Nagle's algorithm, which would delay small messages.
-    stream.set_nodelay(true).at(b"")?;
+    stream.set_nodelay(true).at(NO_PATH)?;
     handle.reply(IoReply { window: BUFFER_SIZE as u64, ..IoReply::default() }).await?;
     let (reader, writer) = stream.into_split();
     tokio::try_join!(send(handle, reader), receive(handle, frames, writer)).map(drop)
@@ -136,7 +136,7 @@ async fn open(port: u16) -> Result<TcpStream> {
         Ok(Ok(stream)) => Ok(stream),
         _ => {
             let message = format!("nothing accepts connections on port {port}");
-            Err(Failure::new(IoFailureKind::NotListening, b"", message))
+            Err(Failure::new(IoFailureKind::NotListening, NO_PATH, message))
         }
     }
 }
@@ -150,7 +150,7 @@ thread_local! {
 /// Sends the bytes of a connection to the server.
 async fn send(handle: &RequestHandle, reader: OwnedReadHalf) -> Result<()> {
     loop {
-        reader.readable().await.at(b"")?;
+        reader.readable().await.at(NO_PATH)?;
         let read: io::Result<Bytes> = READ_BUFFER.with_borrow_mut(|buffer| {
             let read = reader.try_read(buffer)?;
             Ok(Bytes::copy_from_slice(&buffer[..read]))
@@ -159,7 +159,7 @@ async fn send(handle: &RequestHandle, reader: OwnedReadHalf) -> Result<()> {
             Ok(data) if data.is_empty() => return handle.end().await,
             Ok(data) => handle.send_data(data).await?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error).at(b""),
+            Err(error) => return Err(error).at(NO_PATH),
         }
     }
 }
@@ -171,10 +171,10 @@ async fn receive(
     mut writer: OwnedWriteHalf,
 ) -> Result<()> {
     while let Some(frame) = frames.receive().await? {
-        writer.write_all(&frame.data).await.at(b"")?;
+        writer.write_all(&frame.data).await.at(NO_PATH)?;
         handle.grant(frame.data.len()).await?;
     }
-    writer.shutdown().await.at(b"")
+    writer.shutdown().await.at(NO_PATH)
 }
 
 #[cfg(test)]

@@ -49,6 +49,8 @@ impl Level {
 }
 
 /// Removes everything in a directory. Symlinks are removed and never followed.
+///
+/// The agent does not depend on the crates that remove trees as well, and this removal can be cancelled.
 fn remove_content(handle: &RequestHandle, directory: OwnedFd, path: &[u8]) -> Result<()> {
     // Not recursive: a tree may be deeper than the stack of a thread.
     let mut levels = vec![Level::new(directory).at(path)?];

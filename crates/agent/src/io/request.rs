@@ -9,7 +9,7 @@ use workspace_agent_protocol::v1::io_request::Operation;
 use workspace_agent_protocol::v1::{IoFailureKind, IoReply};
 
 use super::channel::{ReceivedFrames, RequestHandle};
-use super::failure::{Failure, Result};
+use super::failure::{Failure, NO_PATH, Result};
 use super::lane::Requests;
 use super::{batch, list, ports, read, tree, watch, write};
 
@@ -50,7 +50,7 @@ pub(crate) async fn serve(
             Some(file) => call(handle, timeout, move |_| Ok(Reply::Entry(file.publish()?))).await,
             None => {
                 let message = "the written file is gone: its transfer was cancelled";
-                handle.fail(Failure::invalid(b"", message)).await;
+                handle.fail(Failure::invalid(NO_PATH, message)).await;
             }
         },
         Some(Operation::Batch(request)) => {
@@ -89,13 +89,14 @@ pub(crate) async fn serve(
         }
         None => {
             let message = "the guest agent of this sandbox is too old for the request; fork the sandbox, and use the fork";
-            handle.fail(Failure::new(IoFailureKind::Unsupported, b"", message)).await;
+            handle.fail(Failure::new(IoFailureKind::Unsupported, NO_PATH, message)).await;
         }
     }
 }
 
-/// Runs a request that has a reply and transfers no content. After the timeout it is cancelled, and its thread ends as
-/// soon as the system call in progress does.
+/// Runs a request that has a reply and transfers no content. After the timeout the server gets a failure, and the
+/// handle of the request is cancelled. The thread goes on until `work` ends. Lists and batches check the handle between
+/// their steps, and end early; requests that ignore the handle, such as `Stat` and `Write`, run to their end.
 async fn call(
     handle: RequestHandle,
     timeout: Duration,
@@ -109,7 +110,7 @@ async fn call(
     let result = match tokio::time::timeout(timeout, task).await {
         Ok(Ok(result)) => result,
         // Not with the profile `agent`, where a panic ends the worker.
-        Ok(Err(_)) => Err(Failure::new(IoFailureKind::Other, b"", "the request panicked")),
+        Ok(Err(_)) => Err(Failure::new(IoFailureKind::Other, NO_PATH, "the request panicked")),
         Err(_) => Err(Failure::timed_out()),
     };
     match result {

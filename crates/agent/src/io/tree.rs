@@ -13,7 +13,7 @@ use workspace_agent_protocol::Bytes;
 use workspace_agent_protocol::v1::{FileKind, IoFailureKind, IoFrame, IoReply, TreeEntry, WriteTree};
 
 use super::channel::{ReceivedFrames, RequestHandle};
-use super::failure::{AtPath as _, Failure, Result};
+use super::failure::{AtPath as _, Failure, NO_PATH, Result};
 use super::list::join;
 use super::path::{
     LastSymlink, Located, NameInParent, describe, is_inside, locate, locate_at, make_directories,
@@ -56,6 +56,7 @@ struct TreeSender<'a> {
     /// Path of the request, for failures.
     root: &'a [u8],
     entries: Vec<TreeEntry>,
+    /// Estimated size of `entries` in bytes.
     cost: usize,
 }
 
@@ -214,6 +215,7 @@ struct PartialFile {
     pending: PendingFile,
     /// Number of bytes that are missing.
     remaining: u64,
+    /// Modification time to set, in nanoseconds since 1970.
     mtime_ns: i64,
 }
 
@@ -245,10 +247,10 @@ impl TreeWriter {
     /// Appends content to the current file, and publishes it when it is complete.
     fn append_content(&mut self, data: &[u8]) -> Result<()> {
         let Some(mut file) = self.file.take() else {
-            return Err(Failure::invalid(b"", "there is content without a file"));
+            return Err(Failure::invalid(NO_PATH, "there is content without a file"));
         };
         let Some(remaining) = file.remaining.checked_sub(data.len() as u64) else {
-            return Err(Failure::invalid(b"", "a file has more content than its size"));
+            return Err(Failure::invalid(NO_PATH, "a file has more content than its size"));
         };
         file.pending.append(data)?;
         if remaining > 0 {

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -75,6 +75,7 @@ struct Watcher {
     root: Vec<u8>,
     /// Device and inode of the watched entry.
     root_id: (u64, u64),
+    /// True if subdirectories are watched, too.
     recursive: bool,
     /// Paths of watched entries relative to the root, by their watch descriptors. The root has the empty path, and may
     /// be a file.
@@ -274,6 +275,7 @@ impl Watcher {
         self.inotify.async_io(Interest::READABLE, read).await
     }
 
+    /// Handles an event of inotify. `cookie` connects the two halves of a rename.
     fn handle(&mut self, descriptor: i32, flags: ReadFlags, cookie: u32, name: &[u8]) -> std::io::Result<()> {
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.push(Kind::Dropped, b"", false);
@@ -431,21 +433,22 @@ fn id_of(stat: &Stat) -> (u64, u64) {
 
 /// Opens a directory below the root. `None` if it was removed or renamed meanwhile, or may not be read: it is then not
 /// watched.
+///
+/// Opens one component at a time. In a path of several, the kernel would follow a symlink that has replaced a parent
+/// meanwhile, and a directory outside of the root would be watched. The whole path may also be too long for the kernel.
 fn open_below(root: OwnedFd, path: &[u8]) -> std::result::Result<Option<OwnedFd>, Errno> {
-    match open_child(&root, path) {
-        Err(Errno::NAMETOOLONG) => open_by_components(root, path),
-        opened => opened,
-    }
-}
-
-/// Opens a directory below the root one component at a time, since its whole path is too long for the kernel.
-fn open_by_components(root: OwnedFd, path: &[u8]) -> std::result::Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut directory = root;
-    for name in path.split(|byte| *byte == b'/') {
-        let Some(child) = open_child(&directory, name)? else { return Ok(None) };
-        directory = child;
+    let mut names = path.split(|byte| *byte == b'/');
+    let last = names.next_back().unwrap_or_default();
+    for name in names {
+        directory = match openat(&directory, name, flags, Mode::empty()) {
+            Ok(parent) => parent,
+            Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT | Errno::ACCESS) => return Ok(None),
+            Err(error) => return Err(error),
+        };
     }
-    Ok(Some(directory))
+    open_child(&directory, last)
 }
 
 /// Result of watching an entry.
@@ -488,6 +491,8 @@ mod tests {
 
     use super::*;
 
+    const RECURSIVE: bool = true;
+
     /// Returns the kind and the paths of a change: the new one, then the old one of a rename.
     fn summary(change: &FileChange) -> (Kind, &str, &str) {
         fn text(path: &[u8]) -> &str {
@@ -501,7 +506,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::create_dir(path("old")).unwrap();
-        let mut watcher = Watcher::new(directory.path().as_os_str().as_bytes(), true).unwrap();
+        let mut watcher = Watcher::new(directory.path().as_os_str().as_bytes(), RECURSIVE).unwrap();
         fs::create_dir_all(path("temporary/sub")).unwrap();
         fs::rename(path("temporary"), path("final")).unwrap();
         // The watched parent of a new directory is renamed.
@@ -532,7 +537,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::create_dir_all(path("parent/root")).unwrap();
-        let mut watcher = Watcher::new(path("parent/root").as_os_str().as_bytes(), true).unwrap();
+        let mut watcher = Watcher::new(path("parent/root").as_os_str().as_bytes(), RECURSIVE).unwrap();
         fs::rename(path("parent"), path("renamed")).unwrap();
         // Another tree takes the path. It must not be reported as the content of the renamed one.
         fs::create_dir_all(path("parent/root/new")).unwrap();
@@ -597,7 +602,7 @@ mod tests {
         for _ in 0..17 {
             parent = descend(&parent, &name);
         }
-        let mut watcher = Watcher::new(directory.path().as_os_str().as_bytes(), true).unwrap();
+        let mut watcher = Watcher::new(directory.path().as_os_str().as_bytes(), RECURSIVE).unwrap();
         let new = descend(&parent, "new");
         watcher.read().await.unwrap();
         let path = format!("{}/new", vec![name; 17].join("/"));
@@ -612,11 +617,29 @@ mod tests {
     #[tokio::test]
     async fn a_change_that_does_not_fit_into_a_frame_is_reported_as_dropped() {
         let directory = tempfile::tempdir().unwrap();
-        let mut watcher = Watcher::new(directory.path().as_os_str().as_bytes(), true).unwrap();
-        watcher.push(Kind::Created, &vec![b'a'; FRAME_COST_MAX], false);
+        let mut watcher = Watcher::new(directory.path().as_os_str().as_bytes(), RECURSIVE).unwrap();
+        let is_directory = false;
+        watcher.push(Kind::Created, &vec![b'a'; FRAME_COST_MAX], is_directory);
         let (changes, cost) = watcher.next_frame().unwrap();
         assert_eq!(changes.iter().map(summary).collect::<Vec<_>>(), [(Kind::Dropped, "", "")]);
         assert!(cost <= FRAME_COST_MAX);
+    }
+
+    #[test]
+    fn a_parent_that_was_replaced_by_a_symlink_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir_all(path("outside/c")).unwrap();
+        fs::create_dir_all(path("root/b/c")).unwrap();
+        let open = |below: &[u8]| {
+            let root = fs::File::open(path("root")).unwrap();
+            open_below(root.into(), below).unwrap()
+        };
+        assert!(open(b"b/c").is_some() && open(b"b").is_some());
+        fs::rename(path("root/b"), path("root/former")).unwrap();
+        std::os::unix::fs::symlink("../outside", path("root/b")).unwrap();
+        assert!(open(b"b/c").is_none() && open(b"b").is_none());
+        assert!(open(b"former/c").is_some() && open(b"former/none/c").is_none());
     }
 
     #[test]

@@ -174,7 +174,8 @@ impl PendingFile {
     pub(crate) fn publish(self) -> Result<FileEntry> {
         let published = self.replace()?;
         sync_directory(&published.target.parent).at(&published.path)?;
-        Ok(describe(&published.path, &fstat(&published.file).at(&published.path)?, Vec::new()))
+        let no_symlink_target = Vec::new();
+        Ok(describe(&published.path, &fstat(&published.file).at(&published.path)?, no_symlink_target))
     }
 
     /// Replaces the target. The caller makes the replacement durable.
@@ -258,6 +259,7 @@ fn check_replaceable(present: Option<&Stat>, path: &[u8]) -> Result<()> {
 }
 
 fn check_condition(condition: Option<&FileCondition>, present: Option<&Stat>, path: &[u8]) -> Result<()> {
+    // No condition depends on the target of a symlink, so it is not read.
     let present = present.map(|stat| describe(path, stat, Vec::new()));
     let (is_met, message) = match condition.and_then(|condition| condition.condition) {
         None => (true, ""),

@@ -1,4 +1,7 @@
 //! Tests of the I/O worker: files, trees, watches and ports.
+//!
+//! The worker has two lanes (connections): `Interactive`, and `Bulk` for content. [`Fixture`] sends it requests, and
+//! takes its replies and the frames of content, which have the id of the request.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -45,27 +48,31 @@ pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
     ]
 }
 
+/// Agent as an ordinary process, with an I/O worker and a directory for its requests.
 struct Fixture {
     server: TestServer,
     directory: tempfile::TempDir,
 }
 
 impl Fixture {
+    /// Starts an agent and its I/O worker, with an empty directory.
     fn new() -> Self {
         let server = plain::start();
         server.start_io();
         Self { server, directory: tempfile::tempdir().unwrap() }
     }
 
+    /// Returns a path in the directory.
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
+    /// Returns a path in the directory, as requests have it.
     fn bytes(&self, name: &str) -> Vec<u8> {
         bytes(&self.path(name))
     }
 
-    /// Sends a request, and returns its id.
+    /// Sends a request, and returns its id. `window` is the number of bytes that the worker may send on the channel.
     fn start(&self, lane: IoLane, window: u64, operation: Operation) -> u64 {
         let id = self.server.next_id();
         let request = IoRequest { id, timeout_ms: 0, window, operation: Some(operation) };
@@ -73,6 +80,7 @@ impl Fixture {
         id
     }
 
+    /// Waits for the reply to a request.
     fn reply(&self, id: u64) -> IoReply {
         self.server.take_io(|message| match message {
             FromWorker::Reply(reply) if reply.id == id => Some(reply.clone()),
@@ -80,6 +88,7 @@ impl Fixture {
         })
     }
 
+    /// Waits for the next frame of content from the worker.
     fn frame(&self, id: u64) -> IoFrame {
         self.server.take_io(|message| match message {
             FromWorker::Frame(frame) if frame.id == id => Some(frame.clone()),
@@ -87,24 +96,29 @@ impl Fixture {
         })
     }
 
+    /// Sends a request that transfers no content, and waits for its reply.
     fn call(&self, operation: Operation) -> IoReply {
         let id = self.start(IoLane::Interactive, 0, operation);
         self.reply(id)
     }
 
+    /// Sends a request that must fail. Returns the kind of its failure.
     #[track_caller]
     fn failure(&self, operation: Operation) -> IoFailureKind {
         self.call(operation).failure.expect("the request fails").kind()
     }
 
+    /// Writes a file whose content is in the request, and waits for the reply.
     fn write(&self, request: WriteFile) -> IoReply {
         self.call(Operation::Write(request))
     }
 
+    /// Sends a frame of content to the worker for the request `id`.
     fn send(&self, id: u64, frame: IoFrame) {
         self.server.send_io(IoLane::Bulk, ToWorker::Frame(IoFrame { id, ..frame }));
     }
 
+    /// Sends a batch of operations, and returns its result.
     fn batch(&self, operations: Vec<file_operation::Operation>) -> FileBatchResult {
         let operations =
             operations.into_iter().map(|operation| FileOperation { operation: Some(operation) }).collect();
@@ -119,6 +133,7 @@ fn bytes(path: &Path) -> Vec<u8> {
     path.as_os_str().as_bytes().to_vec()
 }
 
+/// Returns the entry in a successful reply.
 #[track_caller]
 fn entry(reply: IoReply) -> FileEntry {
     match reply {
@@ -135,6 +150,7 @@ fn read(path: Vec<u8>) -> Operation {
     Operation::Read(ReadFile { path, offset: 0, length: 0 })
 }
 
+/// Returns a request to write a file with this content in the request.
 fn small(path: Vec<u8>, content: &'static str) -> WriteFile {
     WriteFile { path, content: Some(Bytes::from_static(content.as_bytes())), ..WriteFile::default() }
 }
@@ -162,6 +178,7 @@ fn io_entries_are_described_and_listed() {
         let names = listing.entries.iter().map(|entry| String::from_utf8_lossy(&entry.path).into_owned());
         names.collect::<Vec<_>>()
     };
+    // Depth, number of entries to skip, and maximum number.
     assert_eq!(names(&list(1, 0, 10)), ["e", "link"]);
     assert_eq!(names(&list(2, 0, 10)), ["e", "e/f", "link"]);
     let page = list(2, 1, 1);
@@ -356,6 +373,7 @@ fn io_batch_stops_at_the_first_failure() {
     assert!(fixture.path("d/e/f").exists());
     // A symlink is removed and not followed.
     symlink(fixture.path("d"), fixture.path("copy/link")).unwrap();
+    // `recursive` removes a directory with its entries; with `force`, it is no failure if there is no entry.
     let remove = |name, recursive, force| Remove(RemovePath { path: fixture.bytes(name), recursive, force });
     assert_eq!(fixture.batch(vec![remove("copy", true, false), remove("none", false, true)]).completed, 2);
     assert!(fixture.path("d/e/f").exists() && !fixture.path("copy").exists());
@@ -380,11 +398,12 @@ fn io_failed_move_names_the_path_that_is_the_reason() {
         (failure.kind(), path.file_name().unwrap().to_str().unwrap().to_owned())
     };
     let at = |kind, name: &str| (kind, name.to_owned());
-    assert_eq!(failure("file", "other", false), at(IoFailureKind::AlreadyExists, "other"));
-    assert_eq!(failure("empty", "directory", true), at(IoFailureKind::NotEmpty, "directory"));
-    assert_eq!(failure("file", "empty", true), at(IoFailureKind::IsADirectory, "empty"));
-    assert_eq!(failure("empty", "file", true), at(IoFailureKind::NotADirectory, "file"));
-    assert_eq!(failure("missing", "file", true), at(IoFailureKind::NotFound, "missing"));
+    let (keep, replace) = (false, true);
+    assert_eq!(failure("file", "other", keep), at(IoFailureKind::AlreadyExists, "other"));
+    assert_eq!(failure("empty", "directory", replace), at(IoFailureKind::NotEmpty, "directory"));
+    assert_eq!(failure("file", "empty", replace), at(IoFailureKind::IsADirectory, "empty"));
+    assert_eq!(failure("empty", "file", replace), at(IoFailureKind::NotADirectory, "file"));
+    assert_eq!(failure("missing", "file", replace), at(IoFailureKind::NotFound, "missing"));
 }
 
 fn io_unknown_operation_is_unsupported() {

@@ -1,4 +1,6 @@
-//! Tests of writes whose I/O worker is killed before each of its system calls.
+//! Tests of writes whose I/O worker is killed before each of its system calls, by `Tracer` (ptrace).
+//!
+//! [`Fixture`] sends requests to the worker; its methods return `None` if the worker was killed.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -17,18 +19,14 @@ use workspace_agent_protocol::v1::{
 use crate::plain;
 use crate::server::TestServer;
 use crate::tracer::Tracer;
-use crate::trials;
+use crate::trials_as_root;
 
 const OLD: &[u8] = b"old content";
 /// Maximum number of system calls of a write. A worker that makes more is stuck in a loop.
 const CALLS_MAX: usize = 400;
 
 pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
-    // An agent cannot be traced by its own user.
-    if !rustix::process::geteuid().is_root() {
-        return Vec::new();
-    }
-    trials![
+    trials_as_root!["can trace an agent":
         io_worker_killed_in_a_small_write_leaves_the_old_or_the_new_file,
         io_worker_killed_in_a_large_write_leaves_the_old_or_the_new_file,
         io_worker_killed_in_a_batch_leaves_old_or_new_files,
@@ -36,24 +34,29 @@ pub(crate) fn trials() -> Vec<libtest_mimic::Trial> {
     ]
 }
 
+/// Agent as an ordinary process, and a directory for requests to its I/O worker.
 struct Fixture {
     server: TestServer,
     directory: tempfile::TempDir,
 }
 
 impl Fixture {
+    /// Starts an agent without an I/O worker, with an empty directory.
     fn new() -> Self {
         Self { server: plain::start(), directory: tempfile::tempdir().unwrap() }
     }
 
+    /// Returns a path in the directory.
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
+    /// Returns a path in the directory, as requests have it.
     fn bytes(&self, name: &str) -> Vec<u8> {
         self.path(name).as_os_str().as_bytes().to_vec()
     }
 
+    /// Returns the sorted names in the directory.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.directory.path()).unwrap();
         let mut names: Vec<_> =
@@ -62,6 +65,7 @@ impl Fixture {
         names
     }
 
+    /// Sends a request, and returns its id. Does nothing else if the worker was killed.
     fn start(&self, lane: IoLane, operation: Operation) -> u64 {
         let id = self.server.next_id();
         let request = IoRequest { id, timeout_ms: 0, window: 0, operation: Some(operation) };
@@ -85,6 +89,7 @@ impl Fixture {
         })
     }
 
+    /// Sends a frame of content for the request `id`, unless the worker was killed.
     fn send(&self, id: u64, frame: IoFrame) {
         self.server.send_io_unless_lost(IoLane::Bulk, ToWorker::Frame(IoFrame { id, ..frame }));
     }

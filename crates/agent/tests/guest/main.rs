@@ -1,7 +1,8 @@
 //! Tests of the agent from the view of the server: a real process, a real socket, real commands, with and
 //! without a sandbox.
 //!
-//! Sandboxes are started by executing this program again, so it has its own `main`.
+//! Sandboxes are started by executing this program again, so it has its own `main`. The modules `server` (a test server
+//! for one guest) and `tracer` (kills an agent before a chosen system call, by ptrace) are helpers without tests.
 
 mod io;
 mod killed_writes;
@@ -27,6 +28,19 @@ macro_rules! trials {
     };
 }
 pub(crate) use trials;
+
+/// Converts functions to tests with the same names, which only root can run.
+macro_rules! trials_as_root {
+    ($reason:literal: $($name:ident),* $(,)?) => {
+        vec![$(libtest_mimic::Trial::test(stringify!($name), || {
+            if workspace_test_support::runs_as_root($reason) {
+                $name();
+            }
+            Ok(())
+        })),*]
+    };
+}
+pub(crate) use trials_as_root;
 
 fn main() -> ExitCode {
     if let Some(code) = workspace_host::helper_main() {

@@ -1,4 +1,7 @@
 //! Tests of an agent that connects over TCP with TLS.
+//!
+//! `start_parameters::send_parameters` passes the addresses and certificates to the agent, and `TestServer::of` starts
+//! a custom server and guest.
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
@@ -43,6 +46,7 @@ struct Pair {
 }
 
 impl Pair {
+    /// Returns a new self-signed certificate for a name.
     fn of(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new([name.to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -62,6 +66,7 @@ impl Pair {
         (Self { certificate: certificate.der().clone(), key }, trusted)
     }
 
+    /// Returns the server side of TLS with this certificate.
     fn acceptor(&self) -> TlsAcceptor {
         let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -72,13 +77,14 @@ impl Pair {
     }
 }
 
+/// Listens on a free port of the loopback interface. Returns the listener and its address.
 fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
 
-/// Starts an agent with the address, name and trusted certificate of a server.
+/// Starts an agent in the directory `home`, with the address, name and trusted certificate of a server.
 fn start(home: &Path, address: SocketAddr, name: &str, trusted: &CertificateDer<'_>) -> Agent {
     let parameters = StartParameters {
         token: TOKEN.to_vec(),
@@ -87,12 +93,14 @@ fn start(home: &Path, address: SocketAddr, name: &str, trusted: &CertificateDer<
         server_name: name.to_owned(),
         trusted_certificates: vec![trusted.to_vec()],
     };
-    let sending = send_parameters(home, &parameters.to_bytes(), true);
+    let with_directory = true;
+    let sending = send_parameters(home, &parameters.to_bytes(), with_directory);
     let agent = agent(home).spawn().unwrap();
     sending.join().unwrap();
     Agent(agent)
 }
 
+/// Returns the command line of an agent that receives its parameters on the socket [`START`] in `home`.
 fn agent(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_workspace-agent"));
     command.args(["--sandbox", SANDBOX, "--start"]).arg(home.join(START));
@@ -100,7 +108,7 @@ fn agent(home: &Path) -> Command {
     command
 }
 
-/// Serves guests over TLS.
+/// Starts a server for guests at an address, over TLS. It stops when the runtime is dropped.
 fn serve(service: &Service, address: SocketAddr, tls: TlsAcceptor) -> Runtime {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = runtime.block_on(tokio::net::TcpListener::bind(address)).unwrap();
@@ -115,7 +123,7 @@ fn serve(service: &Service, address: SocketAddr, tls: TlsAcceptor) -> Runtime {
     runtime
 }
 
-/// Starts a server with a certificate, and a guest that connects to it.
+/// Starts a server with a certificate, and an agent that expects `name` and `trusted`. Waits until it is connected.
 fn server(pair: Pair, name: &'static str, trusted: &CertificateDer<'static>) -> TestServer {
     let (listener, address) = listen();
     drop(listener);
@@ -195,7 +203,8 @@ fn plaintext_server_never_receives_the_token() {
 
 fn token_without_addresses_is_rejected() {
     let home = home();
-    let sending = send_parameters(home.path(), TOKEN, true);
+    let with_directory = true;
+    let sending = send_parameters(home.path(), TOKEN, with_directory);
     let agent = agent(home.path()).stderr(Stdio::piped()).spawn().unwrap();
     sending.join().unwrap();
     assert_eq!(agent.wait_with_output().unwrap().status.code(), Some(1));

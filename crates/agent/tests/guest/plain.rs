@@ -1,4 +1,8 @@
-//! Tests of the agent as an ordinary process.
+//! Tests of the agent as an ordinary process. [`TestServer`] is its server: `run` starts a command and waits for its
+//! result, and `begin` returns its id at once.
+//!
+//! Also helpers for other tests: [`start`] (an agent with its server), [`command`] (a request to run a shell command)
+//! and [`assert_soon`].
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -44,17 +48,19 @@ pub(crate) fn trials() -> Vec<Trial> {
         terminal_behaves_like_a_tty,
         terminal_survives_a_server_restart,
     ];
-    // Only root may list the descriptors of the agent.
-    if rustix::process::geteuid().is_root() {
-        trials.extend(crate::trials![
-            short_commands_leak_no_descriptors,
-            forgotten_background_processes_can_be_killed,
-        ]);
-    }
+    trials.extend(crate::trials_as_root!["may list the descriptors of the agent":
+        short_commands_leak_no_descriptors,
+        forgotten_background_processes_can_be_killed,
+    ]);
     trials
 }
 
-/// Agent process, which is killed on drop.
+/// Last argument of [`TestServer::input`]: more input may follow.
+pub(crate) const KEEP_OPEN: bool = false;
+/// Last argument of [`TestServer::input`]: the standard input is closed after the data.
+pub(crate) const CLOSE: bool = true;
+
+/// Process of an agent without a sandbox, which is killed on drop.
 pub(crate) struct Agent(pub(crate) Child);
 
 impl Guest for Agent {
@@ -70,10 +76,12 @@ impl Drop for Agent {
     }
 }
 
+/// Starts a server and an agent as an ordinary process of this user, and waits until it is connected.
 pub(crate) fn start() -> TestServer {
     TestServer::start_as(start_agent)
 }
 
+/// Starts an agent that gets the token from a pipe and the directory of output files as a descriptor.
 fn start_agent(home: &Path, token: &[u8]) -> Box<dyn Guest + Send> {
     let (reader, mut writer) = std::io::pipe().unwrap();
     writer.write_all(token).unwrap();
@@ -103,6 +111,7 @@ fn start_agent(home: &Path, token: &[u8]) -> Box<dyn Guest + Send> {
     Box::new(Agent(command.spawn().unwrap()))
 }
 
+/// Returns a request to run a shell command in `/`. It has no id, so [`TestServer::begin`] gives it a new one.
 pub(crate) fn command(text: &str) -> RunCommandRequest {
     RunCommandRequest { command: text.to_owned(), cwd: "/".to_owned(), ..RunCommandRequest::default() }
 }
@@ -118,6 +127,7 @@ fn running(mark: &str) -> Vec<String> {
         .collect()
 }
 
+/// Waits until `check` returns true. Panics with the message `what` after 20 seconds.
 #[track_caller]
 pub(crate) fn assert_soon(what: &str, mut check: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -326,9 +336,9 @@ fn input_and_end_of_file_reach_the_command() {
     let id = server.begin(request);
     let text = "abc ".repeat(100_000);
     for part in text.as_bytes().chunks(10_000) {
-        server.input(&id, part, false);
+        server.input(&id, part, KEEP_OPEN);
     }
-    server.input(&id, b"", true);
+    server.input(&id, b"", CLOSE);
     let result = server.wait(&id);
     assert_eq!(result.exit_code, 0);
     assert!(result.of(Stream::Stdout) == text.to_uppercase().into_bytes());
@@ -340,9 +350,9 @@ fn bursts_of_requests_are_not_lost() {
     let server = start();
     let id = server.begin(RunCommandRequest { stdin: true, ..command("cat | wc -c") });
     for _ in 0..1_000 {
-        server.input(&id, b"0123456789", false);
+        server.input(&id, b"0123456789", KEEP_OPEN);
     }
-    server.input(&id, b"", true);
+    server.input(&id, b"", CLOSE);
     assert_eq!(server.wait(&id).of(Stream::Stdout), b"10000\n");
 }
 
@@ -351,7 +361,7 @@ fn unread_input_is_counted_and_bounded() {
     let id = server.begin(RunCommandRequest { stdin: true, ..command("sleep 1000") });
     let piece = vec![b'x'; 1 << 20];
     for _ in 0..20 {
-        server.input(&id, &piece, false);
+        server.input(&id, &piece, KEEP_OPEN);
     }
     assert_soon("the guest does not count the input", || {
         server.progress(&id).is_some_and(|progress| progress.input_received == 20 << 20)
@@ -432,6 +442,7 @@ fn short_commands_leak_no_descriptors() {
         }
     }
     assert_soon("descriptors were leaked", || server.descriptors() <= before);
+    // An idle supervisor exits after a second.
     assert_soon("supervisors are still running", || server.children().is_empty());
 }
 
@@ -529,14 +540,14 @@ fn forgotten_background_processes_can_be_killed() {
     let result = server.run(command("sleep 1000 & echo started"));
     server.forget(&result.id);
     server.run(command("true"));
+    // The supervisor of `sleep` is left; idle supervisors are there for a second.
     assert!(!server.children().is_empty());
     server.kill(&result.id, 9);
     assert_soon("processes are still running", || server.children().is_empty());
     for _ in 0..20 {
-        // The exit of a command and its acknowledgement race.
+        // The acknowledgement may arrive while the command still has its supervisor, or after that.
         let result = server.run(command("true"));
         server.forget(&result.id);
     }
-    // The last command is still known, since the server has not acknowledged it.
     assert_soon("descriptors were leaked", || server.descriptors() <= before);
 }

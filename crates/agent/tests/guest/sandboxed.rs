@@ -1,4 +1,5 @@
-//! Tests of the agent in a sandbox of the embedded runtime: its abilities and its isolation.
+//! Tests of the agent in a sandbox of the embedded runtime: its abilities and its isolation. [`TestServer`] is the
+//! server of the agent; [`sh`] runs a shell command in the sandbox.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
+/// Returns the path of the agent: that of `WORKSPACE_TEST_AGENT`, by default the one that cargo has built.
 fn agent_program() -> PathBuf {
     let configured = std::env::var_os("WORKSPACE_TEST_AGENT").map(PathBuf::from);
     configured.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_workspace-agent")))
@@ -42,12 +44,12 @@ fn id(home: &Path) -> String {
     format!("sbx-{}", name.trim_start_matches('.'))
 }
 
-/// Starts a sandbox, and a server to which its agent connects.
+/// Starts a sandbox with an empty workspace, and a server to which its agent connects.
 fn in_sandbox() -> TestServer {
     in_sandbox_with(|workspace| Some(workspace))
 }
 
-/// Starts a sandbox with or without its workspace.
+/// Starts a sandbox with the workspace that `choose` returns for an empty directory, or without one for `None`.
 fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> TestServer {
     TestServer::start_as(|home, token| {
         let directory = |name: &str| -> PathBuf {
@@ -81,6 +83,7 @@ fn in_sandbox_with(choose: impl Fn(&Path) -> Option<&Path>) -> TestServer {
     })
 }
 
+/// Running sandbox, which is killed on drop.
 struct Sandbox {
     id: String,
     process: Process,
@@ -109,11 +112,13 @@ fn sh(server: &TestServer, text: &str) -> (i32, String) {
     (result.exit_code, String::from_utf8_lossy(&result.of(Stream::Stdout)).into_owned())
 }
 
+/// Checks that a command succeeds with this output.
 #[track_caller]
 fn assert_prints(server: &TestServer, text: &str, expected: &str) {
     assert_eq!(sh(server, text), (0, expected.to_owned()), "{text}");
 }
 
+/// Checks that a command fails.
 #[track_caller]
 fn assert_fails(server: &TestServer, text: &str) {
     let (code, out) = sh(server, text);

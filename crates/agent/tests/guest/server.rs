@@ -1,4 +1,7 @@
-//! Test server for one guest.
+//! Test server for one guest: a gRPC service with the messages of `agent.proto`, on a Unix socket by default.
+//!
+//! [`TestServer`] runs commands and terminals in the guest, and talks to its I/O worker. It keeps what the guest has
+//! reported, and its methods wait for reports for at most [`TIMEOUT`].
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -27,22 +30,33 @@ use workspace_agent_protocol::v1::{
     ResizePtyRequest, RunCommandRequest, ServerMessage, StartIo, SuspendTimers,
 };
 
+/// Id of the sandbox that agents are started with.
 pub(crate) const SANDBOX: &str = "sbx-test";
+/// Token with which the server accepts an agent.
 pub(crate) const TOKEN: &[u8] = b"a token that nobody inside may see";
+/// Ticket with which the server accepts the lanes of an I/O worker.
 const TICKET: &[u8] = b"a ticket for one worker";
+/// Path of the server's socket below the directory of a guest.
 const SOCKET: &str = "sockets/agent.sock";
+/// Maximum time to wait for a report of the guest.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Exit status and output of a command.
 pub(crate) struct CommandResult {
+    /// Id of the command.
     pub(crate) id: String,
+    /// Exit code; 128 + n after death by signal n.
     pub(crate) exit_code: i32,
+    /// True if the timeout of the command ended it.
     pub(crate) timed_out: bool,
+    /// Reason why the command could not be run; empty if it ran.
     pub(crate) failed: String,
+    /// Output, and gaps in it.
     items: Vec<Item>,
 }
 
 impl CommandResult {
+    /// Returns the output on a stream, without its gaps.
     pub(crate) fn of(&self, stream: Stream) -> Vec<u8> {
         let frames = self.items.iter().filter_map(|item| match item {
             Item::Frame(frame) if frame.stream == stream => Some(&frame.data),
@@ -54,12 +68,17 @@ impl CommandResult {
 
 #[derive(Default)]
 struct State {
+    /// Sender to the connected guest; `None` without a connection.
     to_guest: Option<mpsc::Sender<Result<ServerMessage, Status>>>,
+    /// Last progress of each command that was not forgotten, by id.
     progress: HashMap<String, CommandProgress>,
+    /// Reasons of failed requests, by id of the command.
     failures: HashMap<String, String>,
     /// Last report that timers were suspended, or continue.
     timers_suspended: Option<bool>,
+    /// Number of connections so far.
     connections: usize,
+    /// Number of refused connections so far.
     refusals: usize,
     /// Lanes of the I/O worker by their kind, numbered in the order in which they were opened.
     lanes: HashMap<i32, (usize, mpsc::Sender<Result<IoToGuest, Status>>)>,
@@ -75,12 +94,14 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// Changes the state, and wakes those that wait for it.
     fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let changed = change(&mut self.state.0.lock().unwrap());
         self.state.1.notify_all();
         changed
     }
 
+    /// Waits until `find` returns a value, and returns that. Panics with `timeout_message` after [`TIMEOUT`].
     #[track_caller]
     fn wait<T>(&self, timeout_message: &str, mut find: impl FnMut(&mut State) -> Option<T>) -> T {
         let deadline = Instant::now() + TIMEOUT;
@@ -178,6 +199,7 @@ impl AgentService for Service {
 
 /// Running guest, which is killed on drop.
 pub(crate) trait Guest {
+    /// Returns the PID of the agent.
     fn pid(&self) -> u32;
 }
 
@@ -189,20 +211,25 @@ pub(crate) struct TestServer {
     guest: Mutex<Option<Box<dyn Guest + Send>>>,
     service: Service,
     runtime: Option<Runtime>,
+    /// Function that starts a server for guests.
     serve: Serve,
+    /// Number in the next id.
     next: AtomicU64,
     home: TempDir,
 }
 
 impl TestServer {
-    /// Starts a server, and a guest by `start` from a directory and a token. The guest finds the server's
-    /// socket in `sockets` and writes output to `output`.
+    /// Starts a server and a guest, and waits until the guest is connected. `start` starts the guest, from a new
+    /// directory ([`home`]) and the token. The guest finds the server's socket in `sockets` and writes output to
+    /// `output`.
     pub(crate) fn start_as(start: impl FnOnce(&Path, &[u8]) -> Box<dyn Guest + Send>) -> Self {
         let server = Self::with_token(TOKEN, start);
         server.wait_for_guest(0);
         server
     }
 
+    /// Like [`Self::start_as`] with another token for the guest. Does not wait until the guest is connected: with a
+    /// wrong token, it never is.
     pub(crate) fn with_token(
         token: &[u8],
         start: impl FnOnce(&Path, &[u8]) -> Box<dyn Guest + Send>,
@@ -212,7 +239,8 @@ impl TestServer {
         Self::of(home, Box::new(move |service| serve(service, &socket)), |home| start(home, token))
     }
 
-    /// Starts a custom server and guest.
+    /// Starts a custom server and guest in the directory `home`, and does not wait until the guest is connected.
+    /// `serve` is called again when the server is restarted.
     pub(crate) fn of(
         home: TempDir,
         serve: Serve,
@@ -224,18 +252,23 @@ impl TestServer {
         Self { guest, service, runtime, serve, next: AtomicU64::new(1), home }
     }
 
+    /// Returns the directory of the guest: its output and the sockets.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
 
+    /// Kills the agent, and its sandbox if it has one. No other one is started.
     pub(crate) fn kill_guest(&self) {
         drop(self.guest.lock().unwrap().take());
     }
 
+    /// Waits until guests have connected more than `before` times.
     pub(crate) fn wait_for_guest(&self, before: usize) {
         self.service.wait("the guest never connected", |state| (state.connections > before).then_some(()));
     }
 
+    /// Stops the server, starts it again after `downtime`, and waits until the guest has connected again. The server
+    /// forgets all progress; the guest reports it again.
     pub(crate) fn restart_server(&mut self, downtime: Duration) {
         let before = self.connections();
         drop(self.runtime.take());
@@ -253,7 +286,7 @@ impl TestServer {
         sender.blocking_send(Ok(ServerMessage { payload: Some(payload) })).unwrap();
     }
 
-    /// Starts a command. Returns its id.
+    /// Starts a command. Returns its id: that of the request, or a new one if the request has none.
     pub(crate) fn begin(&self, mut request: RunCommandRequest) -> String {
         if request.command_id.is_empty() {
             request.command_id = format!("cmd-{}", self.next.fetch_add(1, Ordering::SeqCst));
@@ -263,6 +296,7 @@ impl TestServer {
         id
     }
 
+    /// Starts a terminal. Returns its id, which is new: that of the request is replaced.
     pub(crate) fn begin_terminal(&self, mut request: CreatePtyRequest) -> String {
         request.pty_id = format!("pty-{}", self.next.fetch_add(1, Ordering::SeqCst));
         let id = request.pty_id.clone();
@@ -270,6 +304,7 @@ impl TestServer {
         id
     }
 
+    /// Sends text to the input of a terminal.
     pub(crate) fn type_in(&self, id: &str, text: &str) {
         self.send(ServerPayload::PtyInput(PtyInput {
             pty_id: id.to_owned(),
@@ -277,15 +312,17 @@ impl TestServer {
         }));
     }
 
+    /// Changes the size of a terminal, in characters.
     pub(crate) fn resize(&self, id: &str, cols: i32, rows: i32) {
         self.send(ServerPayload::ResizePty(ResizePtyRequest { pty_id: id.to_owned(), cols, rows }));
     }
 
+    /// Kills the command of a terminal.
     pub(crate) fn kill_terminal(&self, id: &str) {
         self.send(ServerPayload::KillPty(KillPtyRequest { pty_id: id.to_owned() }));
     }
 
-    /// Suspends the timeouts of commands, or continues them, and waits until the guest has confirmed it.
+    /// Suspends the timeouts of commands (`on`), or continues them, and waits until the guest has confirmed it.
     pub(crate) fn suspend_timers(&self, on: bool) {
         self.service.with(|state| state.timers_suspended = None);
         self.send(ServerPayload::SuspendTimers(SuspendTimers { on }));
@@ -293,17 +330,20 @@ impl TestServer {
         assert_eq!(reported, on);
     }
 
+    /// Sends a command that the agent refuses, with the id in the request. Returns the reason.
     pub(crate) fn refused(&self, request: RunCommandRequest) -> String {
         let id = request.command_id.clone();
         self.send(ServerPayload::RunCommand(request));
         self.service.wait("the request was not refused", |state| state.failures.remove(&id))
     }
 
+    /// Starts a command, and waits for its exit.
     pub(crate) fn run(&self, request: RunCommandRequest) -> CommandResult {
         let id = self.begin(request);
         self.wait(&id)
     }
 
+    /// Waits for the exit of a command or terminal. Returns its result, with all output.
     #[track_caller]
     pub(crate) fn wait(&self, id: &str) -> CommandResult {
         let end = self.service.wait("the command never exited", |state| {
@@ -320,7 +360,7 @@ impl TestServer {
         CommandResult { id: id.to_owned(), exit_code, timed_out, failed, items }
     }
 
-    /// Waits for the exit of a command. Returns its exit code.
+    /// Waits for the exit of a command. Returns its exit code. Unlike [`Self::wait`], reads no output.
     #[track_caller]
     pub(crate) fn wait_for_exit(&self, id: &str) -> i32 {
         self.service.wait("the command never exited", |state| {
@@ -328,13 +368,14 @@ impl TestServer {
         })
     }
 
+    /// Returns the output of a command so far, from its files.
     fn items(&self, id: &str) -> Vec<Item> {
         let directory = File::open(self.home.path().join("output")).unwrap();
         let mut reader = Reader::open(OwnedFd::from(directory), id, 0).unwrap();
         std::iter::from_fn(|| reader.next_item().unwrap()).collect()
     }
 
-    /// Returns the standard output so far.
+    /// Returns the standard output of a command so far.
     pub(crate) fn output(&self, id: &str) -> Vec<u8> {
         let items = self.items(id);
         let result =
@@ -342,10 +383,12 @@ impl TestServer {
         result.of(Stream::Stdout)
     }
 
+    /// Sends a signal to the processes of a command. Does not wait for their exit.
     pub(crate) fn kill(&self, id: &str, signal: i32) {
         self.send(ServerPayload::KillCommand(KillCommandRequest { command_id: id.to_owned(), signal }));
     }
 
+    /// Sends data, which may be empty, to the standard input of a command; with `close`, closes the input after it.
     pub(crate) fn input(&self, id: &str, data: &[u8], close: bool) {
         self.send(ServerPayload::CommandInput(CommandInput {
             command_id: id.to_owned(),
@@ -354,15 +397,18 @@ impl TestServer {
         }));
     }
 
+    /// Acknowledges the exit of a command: the agent and this server forget the command.
     pub(crate) fn forget(&self, id: &str) {
         self.send(ServerPayload::ForgetCommand(ForgetCommandRequest { command_id: id.to_owned() }));
         self.service.with(|state| drop(state.progress.remove(id)));
     }
 
+    /// Returns true if the guest has reported a command, and it was not forgotten.
     pub(crate) fn knows(&self, id: &str) -> bool {
         self.service.with(|state| state.progress.contains_key(id))
     }
 
+    /// Returns the last reported progress of a command; `None` before the first report, or once it is forgotten.
     pub(crate) fn progress(&self, id: &str) -> Option<CommandProgress> {
         self.service.with(|state| state.progress.get(id).cloned())
     }
@@ -386,7 +432,7 @@ impl TestServer {
         self.service.with(|state| state.lanes.clear());
     }
 
-    /// Sends a message to the I/O worker.
+    /// Sends a message to the I/O worker on a lane, and waits for the lane if it is not connected.
     pub(crate) fn send_io(&self, lane: IoLane, payload: ToWorker) {
         let find = |state: &mut State| state.lanes.get(&i32::from(lane)).map(|(_, sender)| sender.clone());
         let sender = self.service.wait("there is no lane", find);
@@ -430,27 +476,32 @@ impl TestServer {
         })
     }
 
-    /// Returns an id for a request to the I/O worker.
+    /// Returns a new id for a request to the I/O worker.
     pub(crate) fn next_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::SeqCst)
     }
 
+    /// Returns the number of accepted connections of agents so far.
     pub(crate) fn connections(&self) -> usize {
         self.service.with(|state| state.connections)
     }
 
+    /// Returns the number of connections so far that were refused for their token.
     pub(crate) fn refusals(&self) -> usize {
         self.service.with(|state| state.refusals)
     }
 
+    /// Returns the token as text, to search for it in output.
     pub(crate) fn token_text(&self) -> String {
         String::from_utf8_lossy(TOKEN).into_owned()
     }
 
+    /// Returns the PID of the agent. Panics after [`Self::kill_guest`].
     fn pid(&self) -> u32 {
         self.guest.lock().unwrap().as_ref().unwrap().pid()
     }
 
+    /// Returns the path of a file of the agent in `/proc`.
     fn proc(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/{name}", self.pid()))
     }
@@ -460,7 +511,7 @@ impl TestServer {
         self.proc("fd").read_dir().unwrap().count()
     }
 
-    /// Returns the PIDs of the children of the agent.
+    /// Returns the PIDs of the children of the agent: supervisors of commands, and the I/O worker.
     pub(crate) fn children(&self) -> Vec<i32> {
         let id = self.pid();
         let list = std::fs::read_to_string(self.proc(&format!("task/{id}/children"))).unwrap();
@@ -468,7 +519,7 @@ impl TestServer {
     }
 }
 
-/// Creates a directory with the subdirectories that a guest needs.
+/// Creates a temporary directory with the subdirectories that a guest needs: `output` and `sockets`.
 pub(crate) fn home() -> TempDir {
     let home = tempfile::tempdir().unwrap();
     for name in ["output", "sockets"] {
@@ -477,6 +528,7 @@ pub(crate) fn home() -> TempDir {
     home
 }
 
+/// Starts a server on a Unix socket, which replaces one that was left at the path.
 fn serve(service: &Service, socket: &Path) -> Runtime {
     drop(std::fs::remove_file(socket));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

@@ -1,4 +1,7 @@
 //! Tests of an agent that receives its token and directory on a socket, as in a container.
+//!
+//! The start parameters of an agent that connects to a Unix socket are the bytes of its token. `plain::command` returns
+//! a request to run a shell command, `plain::Agent` kills an agent on drop, and `TestServer::run` waits for the result.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -16,6 +19,7 @@ use workspace_agent_protocol::output::Stream;
 use crate::plain::{Agent, command};
 use crate::server::{Guest, SANDBOX, TestServer};
 
+/// Path of the socket for start parameters, below the directory of a guest.
 pub(crate) const START: &str = "sockets/start.sock";
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -27,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
+/// Returns the command line of an agent that receives its parameters on the socket [`START`] in `home`.
 fn agent(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_workspace-agent"));
     command.args(["--sandbox", SANDBOX, "--socket"]).arg(home.join("sockets/agent.sock"));
@@ -35,7 +40,8 @@ fn agent(home: &Path) -> Command {
     command
 }
 
-/// Sends token and directory to the first client, then closes the socket.
+/// Listens on [`START`], and starts a thread that sends `bytes`, the encoded start parameters, to the first client;
+/// with `with_directory` also the directory of output files. Then the thread closes the connection and ends.
 pub(crate) fn send_parameters(home: &Path, bytes: &[u8], with_directory: bool) -> JoinHandle<()> {
     let listener = UnixListener::bind(home.join(START)).unwrap();
     let output = File::open(home.join("output")).unwrap();
@@ -52,9 +58,13 @@ pub(crate) fn send_parameters(home: &Path, bytes: &[u8], with_directory: bool) -
     })
 }
 
+/// Starts a server, and an agent that receives its token on a socket.
 fn start() -> TestServer {
     TestServer::start_as(|home, token| -> Box<dyn Guest + Send> {
-        let sending = send_parameters(home, token, true);
+        let with_directory = true;
+        // On a Unix socket, the parameters are the token alone.
+        let parameters = token;
+        let sending = send_parameters(home, parameters, with_directory);
         let agent = agent(home).spawn().unwrap();
         sending.join().unwrap();
         std::fs::remove_file(home.join(START)).unwrap();
@@ -79,6 +89,7 @@ fn commands_cannot_find_the_start_parameters() {
     assert!(!out.contains(&directory), "{out}");
 }
 
+/// Waits until an agent has failed. Returns its standard error.
 fn stderr_of_failed(agent: Child) -> String {
     let output = agent.wait_with_output().unwrap();
     assert!(!output.status.success());

@@ -1,5 +1,9 @@
 //! Tests of supervisors that run one command after the other.
 //!
+//! A supervisor is a process that starts the program of a command, and is its parent (`$PPID`). [`start`] of `plain`
+//! starts an agent with its server, [`command`] returns a request to run a shell command, and [`assert_soon`] waits for
+//! a condition.
+//!
 //! Supervisors exit when they are idle for a second, so a test on a busy machine may find another one. Such tests
 //! try again until the same supervisor has both commands.
 
@@ -11,7 +15,7 @@ use libtest_mimic::Trial;
 use workspace_agent_protocol::output::Stream;
 use workspace_agent_protocol::v1::{CreatePtyRequest, RunCommandRequest};
 
-use crate::plain::{assert_soon, command, start};
+use crate::plain::{CLOSE, assert_soon, command, start};
 use crate::server::{CommandResult, TestServer};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -28,13 +32,13 @@ pub(crate) fn trials() -> Vec<Trial> {
         failed_starts_do_not_end_the_supervisor,
         idle_supervisors_exit,
     ];
-    // Only root may list the descriptors of the agent and its supervisors.
-    if rustix::process::geteuid().is_root() {
-        trials.extend(crate::trials![many_commands_leave_no_descriptors]);
-    }
+    trials.extend(crate::trials_as_root!["may list the descriptors of the agent and its supervisors":
+        many_commands_leave_no_descriptors,
+    ]);
     trials
 }
 
+/// Returns the standard output of a command.
 fn text(result: &CommandResult) -> String {
     String::from_utf8(result.of(Stream::Stdout)).unwrap()
 }
@@ -47,6 +51,7 @@ fn supervisor_of(server: &TestServer, request: RunCommandRequest) -> libc::pid_t
     text(&result).lines().last().unwrap().parse().unwrap()
 }
 
+/// Runs a command, and returns the PID of its supervisor.
 fn supervisor(server: &TestServer) -> libc::pid_t {
     supervisor_of(server, command("echo $PPID"))
 }
@@ -60,6 +65,7 @@ fn assert_reused(server: &TestServer, mut pair: impl FnMut(&TestServer) -> [libc
     });
 }
 
+/// Sends a signal to a supervisor.
 fn send(pid: libc::pid_t, signal: libc::c_int) {
     // SAFETY: the call takes integers. The process is the agent's child, and may have exited.
     unsafe { libc::kill(pid, signal) };
@@ -85,7 +91,9 @@ fn supervisor_with_background_processes_gets_no_other_command() {
     let is_running = || fs::exists(format!("/proc/{orphan}/cwd")).unwrap();
     assert_soon("the background process is still running", || !is_running());
     server.kill(&started.id, libc::SIGKILL);
-    server.input(&other, b"", true);
+    // The other command does not read its input, so it keeps running when that is closed.
+    let no_data = b"";
+    server.input(&other, no_data, CLOSE);
     assert!(server.progress(&other).unwrap().end.is_none());
     server.kill(&other, libc::SIGTERM);
     assert_eq!(server.wait(&other).exit_code, 143);
@@ -125,7 +133,7 @@ fn program_that_no_supervisor_received_is_started_once() {
                 }
             });
             let id = server.begin(RunCommandRequest { stdin: true, ..command(&again) });
-            server.input(&id, b"input\n", true);
+            server.input(&id, b"input\n", CLOSE);
             std::thread::sleep(Duration::from_millis(50));
             send(first, libc::SIGKILL);
             is_over.store(true, Ordering::Relaxed);
@@ -169,10 +177,11 @@ fn long_arguments_and_scripts_follow_short_commands() {
         let long = "x".repeat(length);
         let result = server.run(command(&format!("printf %s '{long}'; ls /proc/self/fd | wc -l >&2")));
         assert!(result.of(Stream::Stdout) == long.as_bytes(), "{length}");
-        // Standard streams, and that of the directory.
+        // `ls` has the standard streams, and the descriptor of the directory that it lists.
         assert_eq!(result.of(Stream::Stderr), b"4\n", "{length}");
     }
-    // A script is an additional descriptor.
+    // A command of 128 KiB or more is passed to its shell as a file in memory (a script, `script.rs`). The supervisor
+    // receives its descriptor in addition to those of the streams.
     let padding = "#".repeat(200_000);
     assert_reused(&server, |server| {
         let first = supervisor(server);
@@ -260,12 +269,14 @@ fn many_commands_leave_no_descriptors() {
         let ids: Vec<String> = (0..20).map(|_| server.begin(command("true"))).collect();
         for id in ids {
             assert_eq!(server.wait(&id).exit_code, 0);
+            // The agent keeps a command until then.
             server.forget(&id);
         }
     }
     assert_soon("an idle supervisor has descriptors", || {
         let last = supervisor(&server);
-        // It may have exited.
+        // The only descriptor is the socket on which the supervisor receives its next program. Listing them fails if it
+        // has exited.
         let open = fs::read_dir(format!("/proc/{last}/fd")).map(Iterator::count);
         open.is_ok_and(|open| open == 1)
     });

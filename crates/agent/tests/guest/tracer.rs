@@ -31,6 +31,7 @@ const FILE_CALLS: [c_long; 17] = [
 /// Tracer of a process, which it kills before one of its file system calls. Only root may trace an agent.
 pub(crate) struct Tracer {
     pid: pid_t,
+    /// Thread that traces. Returns true if it killed the process.
     thread: JoinHandle<bool>,
 }
 

@@ -43,6 +43,42 @@ pub(super) async fn update_count_and_evict(
         let deleted = delete.all(connection).await?;
         record_deleted(connection, deleted).await?;
     }
+    evict_of_owner(connection, owner, kept).await
+}
+
+/// Counts the events with numbers after `last` and up to `newest` for their owners, and deletes the oldest events of
+/// their sandboxes and owners that exceed the limits. Only for PostgreSQL: a few statements for any number of owners.
+pub(super) async fn update_counts_and_evict(
+    connection: &mut AnyConnection,
+    last: i64,
+    newest: i64,
+) -> Result<()> {
+    let count = Statement::new(
+        "INSERT INTO event_owners (owner, events, dropped)
+         SELECT owner, COUNT(*), 0 FROM events WHERE sequence > $1 AND sequence <= $2 GROUP BY owner
+         ON CONFLICT (owner) DO UPDATE SET events = event_owners.events + excluded.events RETURNING owner, events",
+    );
+    let counts = count.number(last).number(newest).all(connection).await?;
+    let delete = Statement::new(
+        "DELETE FROM events USING (SELECT DISTINCT sandbox_id AS id FROM events
+         WHERE sequence > $1 AND sequence <= $2 AND sandbox_id IS NOT NULL) AS sandbox
+         CROSS JOIN LATERAL (SELECT sequence FROM events AS own WHERE own.sandbox_id = sandbox.id
+         ORDER BY own.sequence DESC LIMIT 1 OFFSET $3) AS excess
+         WHERE events.sandbox_id = sandbox.id AND events.sequence <= excess.sequence
+         RETURNING events.sequence, events.owner",
+    );
+    let delete = delete.number(last).number(newest).number(SANDBOX_EVENTS_MAX);
+    let deleted = delete.all(connection).await?;
+    record_deleted(connection, deleted).await?;
+    for row in counts {
+        let row = Row(row);
+        evict_of_owner(connection, &row.text("owner")?, row.number("events")?).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the oldest events of an owner, of which `kept` are stored, if they exceed the limit.
+async fn evict_of_owner(connection: &mut AnyConnection, owner: &str, kept: i64) -> Result<()> {
     if kept > OWNER_EVENTS_MAX {
         let delete = Statement::new(
             "DELETE FROM events WHERE sequence IN

@@ -16,7 +16,7 @@ pub struct ReviewDecision {
     pub id: String,
     /// New state: [`ReviewState::Resolved`] or [`ReviewState::Expired`].
     pub state: ReviewState,
-    /// Person, agent or server that decides.
+    /// Name of the person or agent that decides; `system` for a review that expires.
     pub resolved_by: String,
     /// Decision, as JSON.
     pub resolution: Value,

@@ -1,33 +1,32 @@
 //! Databases for test cases.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use sqlx::{AnyPool, Executor};
 use tempfile::TempDir;
 use workspace_catalog::{Catalog, sqlite_url};
-use workspace_test_support::Postgres;
+use workspace_test_support::PostgresDatabase;
 
 /// Empty database.
 pub(crate) struct TestDatabase {
     pub(crate) url: String,
-    _directory: Option<TempDir>,
+    /// Value that removes the database on drop.
+    _lifetime: Lifetime,
+}
+
+enum Lifetime {
+    Sqlite { _directory: TempDir },
+    Postgres { _database: PostgresDatabase },
 }
 
 impl TestDatabase {
     pub(crate) fn sqlite() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let url = sqlite_url(&directory.path().join("a catalog?#%.db"));
-        Self { url, _directory: Some(directory) }
+        Self { url, _lifetime: Lifetime::Sqlite { _directory: directory } }
     }
 
-    pub(crate) async fn postgres(server: &Postgres) -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("case{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        sqlx::any::install_default_drivers();
-        let admin = AnyPool::connect(&server.url("postgres")).await.unwrap();
-        admin.execute(format!("CREATE DATABASE {name}").as_str()).await.unwrap();
-        admin.close().await;
-        Self { url: server.url(&name), _directory: None }
+    pub(crate) fn postgres() -> Self {
+        let database = PostgresDatabase::new();
+        Self { url: database.url(), _lifetime: Lifetime::Postgres { _database: database } }
     }
 
     pub(crate) async fn open(&self) -> Catalog {

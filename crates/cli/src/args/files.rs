@@ -1,16 +1,18 @@
 //! Files and ports of sandboxes.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::server::Server;
+use super::server::{Server, duration};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   workspace files ls work -l
   echo hello | workspace files put work notes.txt
   workspace files cat work notes.txt
+  workspace files url work report.pdf --expires 15m
   workspace files watch work src --recursive";
 
 #[derive(Debug, Subcommand)]
@@ -76,6 +78,43 @@ Examples:
         #[arg(value_name = "NEW_PATH")]
         to: String,
     },
+    /// Copy a file or directory inside the sandbox
+    ///
+    /// `workspace cp` copies between the sandbox and your machine.
+    #[command(after_help = "\
+Examples:
+  workspace files cp work notes.txt notes.bak
+  workspace files cp -r work src /tmp/src
+  workspace files cp --replace work new.txt old.txt")]
+    Cp {
+        /// Copy a directory with its content
+        #[arg(short, long)]
+        recursive: bool,
+        /// Replace a file at the new path
+        #[arg(long)]
+        replace: bool,
+        #[command(flatten)]
+        at: FilesAt,
+        /// Path of the copy
+        #[arg(value_name = "NEW_PATH")]
+        to: String,
+    },
+    Chmod(FilesChmod),
+    /// Show kind, permissions, size, times, etag and owner of a file or directory
+    #[command(after_help = "\
+Examples:
+  workspace files stat work notes.txt
+  workspace files stat --no-follow work latest
+  workspace --json files stat work notes.txt | jq -r .etag")]
+    Stat {
+        /// Describe a symlink itself
+        #[arg(long)]
+        no_follow: bool,
+        #[command(flatten)]
+        at: FilesAt,
+    },
+    Batch(FilesBatch),
+    Url(FilesUrl),
     /// Print changes of a directory or a file as they happen
     ///
     /// A line has the kind of the change and the path relative to PATH. `dropped` means that changes were lost. The
@@ -162,6 +201,89 @@ pub(crate) struct FilesPut {
     pub(crate) if_match: Option<String>,
 }
 
+/// Set the permissions of files and directories
+///
+/// The operations are performed in order, up to the first that fails.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace files chmod work 0755 run.sh
+  workspace files chmod work 0600 .env secrets/key")]
+pub(crate) struct FilesChmod {
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
+    pub(crate) sandbox: String,
+    /// Permission bits in octal
+    #[arg(value_name = "MODE")]
+    pub(crate) mode: String,
+    /// Paths in the sandbox; relative paths start in /workspace
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<String>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Change several files with one request
+///
+/// Each line of FILE is an operation in JSON, with the fields of the API; `{"operations": […]}` works, too. The
+/// operations (mkdir, write, move, copy, chmod, remove) are performed in order, up to the first that fails. Relative
+/// paths start in /workspace. A commit contains all of a batch or nothing.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace files batch work changes.jsonl
+  echo '{\"op\": \"move\", \"from\": \"draft\", \"to\": \"final\"}' | workspace files batch work
+  jq -c '{op: \"remove\", path: ., force: true}' paths.json | workspace files batch work")]
+pub(crate) struct FilesBatch {
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
+    pub(crate) sandbox: String,
+    /// Local file, or `-` for stdin
+    #[arg(value_name = "FILE", default_value = "-", hide_default_value = true, value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Print a URL with which everybody can read or write one file, without a key
+///
+/// The URL ends when it expires, with its key, and with the sandbox.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  curl -o report.pdf \"$(workspace files url work report.pdf)\"
+  curl -T data.csv \"$(workspace files url work data.csv --upload --max-size 10m --expires 15m)\"
+  workspace --json files url work report.pdf | jq -r .expiresAt")]
+pub(crate) struct FilesUrl {
+    #[command(flatten)]
+    pub(crate) at: FilesAt,
+    /// Allow an upload (`PUT`) instead of a download
+    #[arg(long)]
+    pub(crate) upload: bool,
+    /// Maximum size of an upload, such as 512k or 10m
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "upload")]
+    pub(crate) max_size: Option<u64>,
+    /// Lifetime, at most a day [default: an hour]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) expires: Option<Duration>,
+}
+
+/// Parses a number of bytes, with a unit `k`, `m` or `g` in powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    let wrong = || "expected a size such as `4096`, `512k`, `10m` or `1g`".to_owned();
+    let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number: u64 = digits.parse().ok().filter(|_| is_number).ok_or_else(wrong)?;
+    number.checked_mul(unit).ok_or_else(wrong)
+}
+
 /// List the TCP ports on which programs in a sandbox listen
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  workspace ports work\n  workspace --json ports work")]
@@ -215,6 +337,18 @@ fn port_pair(text: &str) -> Result<PortPair, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_binary_units() {
+        for (text, bytes) in
+            [("0", 0), ("4096", 4096), ("512k", 512 << 10), ("10M", 10 << 20), ("1g", 1 << 30)]
+        {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "k", "-1", "+1", "1.5m", "1kb", "1 k", "99999999999g"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn one_port_is_for_both_sides() {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 use super::reference;
+use super::server::ServerInsteadOfStore;
 
 /// Take a snapshot of a directory and print its id
 ///
@@ -79,14 +80,17 @@ pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
 Examples:
   workspace log
   workspace log --ref main -n 10
-  workspace --json log | jq -r .id")]
+  workspace --json log | jq -r .id
+  workspace log -n 10 --server https://workspace.example.com")]
 pub(crate) struct Log {
-    /// Only the snapshot that NAME points to and its ancestors; an id works, too
-    #[arg(long = "ref", value_name = "NAME")]
+    /// Only the snapshot that NAME points to and its ancestors; an id works, too. Needs the store
+    #[arg(long = "ref", value_name = "NAME", conflicts_with = "server")]
     pub(crate) reference: Option<String>,
     /// Maximum number of snapshots
     #[arg(short = 'n', long = "limit", value_name = "N")]
     pub(crate) limit: Option<usize>,
+    #[command(flatten)]
+    pub(crate) server: ServerInsteadOfStore,
 }
 
 /// Show the details of a snapshot
@@ -111,12 +115,16 @@ pub(crate) struct Show {
 Examples:
   workspace rm 0199a 0199b
   workspace rm --ref experiment
-  workspace rm --ref experiment 0199a")]
+  workspace rm --ref experiment 0199a
+  workspace rm 0199a1b2-63f1-7c01-9f2c-2f1c2ea4a7d0 --server https://workspace.example.com")]
 pub(crate) struct Rm {
-    /// Snapshots: for each its id, a prefix of it, or a reference; optional with --ref
+    /// Snapshots: for each its id, a prefix of it, or a reference; with --server, full ids or references; optional with
+    /// --ref
     #[arg(value_name = "SNAPSHOT")]
     pub(crate) snapshots: Vec<String>,
     /// Remove this reference; may be repeated
     #[arg(long = "ref", value_name = "NAME")]
     pub(crate) references: Vec<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerInsteadOfStore,
 }

@@ -136,6 +136,7 @@ Examples:
   workspace ps
   workspace ps work
   workspace ps work --tag tests
+  workspace ps work --processes
   workspace ps -q")]
 pub(crate) struct Ps {
     /// Sandbox whose commands are listed: its id, a prefix of it, or its name
@@ -144,11 +145,61 @@ pub(crate) struct Ps {
     /// Only commands with this tag
     #[arg(long, requires = "sandbox")]
     pub(crate) tag: Option<String>,
+    /// List the processes that the commands and terminals of the sandbox started
+    #[arg(short, long, requires = "sandbox", conflicts_with = "tag")]
+    pub(crate) processes: bool,
     /// Print only ids
     #[arg(short, long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) server: Server,
+}
+
+/// Send a signal to a command in a sandbox
+///
+/// All processes of the command get the signal, also those that it left behind when it exited.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  command=$(workspace exec -d work -- ./server); workspace kill work $command
+  workspace kill work cmd-0199a --signal KILL
+  workspace ps work --tag tests -q | xargs -n 1 workspace kill work")]
+pub(crate) struct Kill {
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
+    pub(crate) sandbox: String,
+    /// Id of the command, as `workspace ps SANDBOX` lists them
+    #[arg(value_name = "COMMAND")]
+    pub(crate) command: String,
+    /// Signal, by name or number
+    #[arg(short, long, value_name = "SIGNAL", default_value = "TERM", value_parser = signal)]
+    pub(crate) signal: i32,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Parses the number of a signal, or its name with or without `SIG`.
+fn signal(text: &str) -> Result<i32, String> {
+    // The numbers in the sandbox, which runs Linux, whatever this machine runs.
+    const SIGNALS: [(&str, i32); 9] = [
+        ("HUP", 1),
+        ("INT", 2),
+        ("QUIT", 3),
+        ("KILL", 9),
+        ("USR1", 10),
+        ("USR2", 12),
+        ("TERM", 15),
+        ("CONT", 18),
+        ("STOP", 19),
+    ];
+    let upper = text.to_ascii_uppercase();
+    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let named = SIGNALS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
+    let number = || text.parse().ok().filter(|number| (1..=64).contains(number));
+    named.or_else(number).ok_or_else(|| {
+        let names: Vec<&str> = SIGNALS.iter().map(|(name, _)| *name).collect();
+        format!("expected a number from 1 to 64, or {}", names.join(", "))
+    })
 }
 
 /// Print the output of commands in a sandbox
@@ -204,4 +255,21 @@ pub(crate) struct Cp {
     pub(crate) paths: Vec<String>,
     #[command(flatten)]
     pub(crate) server: Server,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_names_and_numbers() {
+        for (text, number) in
+            [("TERM", 15), ("SIGKILL", 9), ("int", 2), ("sigusr1", 10), ("64", 64), ("1", 1)]
+        {
+            assert_eq!(signal(text), Ok(number), "{text}");
+        }
+        for text in ["", "SIG", "0", "65", "-9", "TERMINATE"] {
+            assert!(signal(text).is_err(), "{text}");
+        }
+    }
 }

@@ -19,6 +19,7 @@ Examples:
   workspace ref set main 0199a
   workspace ref set main main~1
   workspace ref ls
+  workspace ref get main
   workspace ref rm experiment";
 
 #[derive(Debug, Subcommand)]
@@ -30,6 +31,18 @@ Examples:
   workspace --json ref ls
   workspace ref ls --server https://workspace.example.com")]
     Ls {
+        #[command(flatten)]
+        server: ServerInsteadOfStore,
+    },
+    /// Print the snapshot that a reference points to
+    #[command(after_help = "\
+Examples:
+  workspace ref get main
+  workspace ref get runs/42 --server https://workspace.example.com")]
+    Get {
+        /// Name of the reference
+        #[arg(value_name = "NAME")]
+        name: String,
         #[command(flatten)]
         server: ServerInsteadOfStore,
     },

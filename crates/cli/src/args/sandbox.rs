@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use workspace_api::previews;
 use workspace_api::sandboxes::{self, FollowChoice, NetworkChoice, RootChoice, TraceChoice};
 use workspace_state::Timestamp;
 
@@ -79,6 +80,7 @@ pub(crate) enum SandboxCommand {
     )]
     Stats(SandboxArgs),
     Metrics(SandboxMetrics),
+    Url(SandboxUrl),
     Commit(SandboxCommit),
     Restore(SandboxRestore),
     Rebase(SandboxRebase),
@@ -139,6 +141,10 @@ pub(crate) struct SandboxCreate {
     /// Treatment of changes outside /workspace
     #[arg(long, value_enum, default_value_t = Root::Discarded)]
     pub(crate) root: Root,
+    /// Address or network whose clients may mount the workspace over NFS, such as 10.1.0.0/16; may be repeated
+    /// [default: all that the server allows]
+    #[arg(long = "nfs-allow", value_name = "CIDR")]
+    pub(crate) nfs_allowed: Vec<String>,
     /// Lifetime [default: set by the server, an hour]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -326,6 +332,55 @@ pub(crate) struct SandboxMetrics {
     pub(crate) until: Option<Timestamp>,
     #[command(flatten)]
     pub(crate) server: Server,
+}
+
+/// Print a URL that shows the HTTP server on a port of a sandbox: a preview
+///
+/// Everybody who has the URL can use that port, without a key, until the preview ends: when it expires, with its key, or
+/// with the sandbox. The sandbox needs no network, and nothing has to listen yet.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  workspace exec -d work -- python3 -m http.server 8000; workspace sandbox url work 8000
+  workspace sandbox url work 5173 --expires 8h --host-header localhost
+  workspace --json sandbox url work 8000 | jq -r .token")]
+pub(crate) struct SandboxUrl {
+    /// Sandbox: its id, a prefix of it, or its name
+    #[arg(value_name = "SANDBOX")]
+    pub(crate) sandbox: String,
+    /// Port of the sandbox
+    #[arg(value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: u16,
+    /// Lifetime, at most a day [default: an hour]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) expires: Option<Duration>,
+    /// Header `Host` that the program gets
+    #[arg(long, value_enum, default_value_t = HostHeader::Keep)]
+    pub(crate) host_header: HostHeader,
+    /// Print the URL below /preview/ of the server, which works without a preview domain; its pages have no cookies and
+    /// no storage
+    #[arg(long)]
+    pub(crate) path: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Header `Host` of the requests of a preview.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum HostHeader {
+    /// Host of the preview
+    Keep,
+    /// localhost with the port, for programs that refuse other hosts
+    Localhost,
+}
+
+impl From<HostHeader> for previews::HostHeader {
+    fn from(header: HostHeader) -> Self {
+        match header {
+            HostHeader::Keep => Self::Keep,
+            HostHeader::Localhost => Self::Localhost,
+        }
+    }
 }
 
 /// Remove sandboxes and end their processes

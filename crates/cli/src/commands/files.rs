@@ -1,5 +1,8 @@
 //! `workspace files`
 
+mod batch;
+mod url;
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -43,16 +46,33 @@ pub(crate) fn run(context: &mut Context, command: &FilesCommand) -> Result<Outco
         })?,
         FilesCommand::Mkdir { parents, at } => at_file(at, async |client, sandbox, path| {
             let mkdir = FileOperation::Mkdir { path: path.quoted(), mode: None, parents: *parents };
-            files::perform(client, sandbox, mkdir).await
+            files::perform(client, sandbox, vec![mkdir]).await
         })?,
         FilesCommand::Mv { replace, at, to } => {
             let to = RemotePath::new(to)?;
             at_file(at, async |client, sandbox, path| {
                 let (from, to) = (path.quoted(), to.quoted());
                 let rename = FileOperation::Move { from, to, replace: *replace };
-                files::perform(client, sandbox, rename).await
+                files::perform(client, sandbox, vec![rename]).await
             })?;
         }
+        FilesCommand::Cp { recursive, replace, at, to } => {
+            let to = RemotePath::new(to)?;
+            at_file(at, async |client, sandbox, path| {
+                let (from, to) = (path.quoted(), to.quoted());
+                let copy = FileOperation::Copy { from, to, replace: *replace, recursive: *recursive };
+                files::perform(client, sandbox, vec![copy]).await
+            })?;
+        }
+        FilesCommand::Chmod(args) => batch::chmod(args)?,
+        FilesCommand::Stat { no_follow, at } => {
+            let at_symlink = if *no_follow { AtSymlink::Describe } else { AtSymlink::Follow };
+            let entry =
+                at_file(at, async |client, sandbox, path| find(client, sandbox, path, at_symlink).await)?;
+            print_details(context, &entry)?;
+        }
+        FilesCommand::Batch(args) => batch::run(context, args)?,
+        FilesCommand::Url(args) => url::run(context, args)?,
         FilesCommand::Watch { recursive, at } => at_file(at, async |client, sandbox, path| {
             let route = format!("{}?recursive={recursive}", path.route(sandbox, "watch"));
             watch(context, client, &route).await
@@ -74,16 +94,17 @@ async fn list(context: &mut Context, client: &Client, args: &FilesLs) -> Result<
     let path = RemotePath::new(&args.path)?;
     let sandbox = find_sandbox(client, &args.sandbox).await?;
     let depth = if args.recursive { DEPTH_MAX } else { 1 };
+    let format = if args.long { ListFormat::Long } else { ListFormat::Short };
     let route = path.route(&sandbox, "entries");
     let mut listed = 0;
     for page in 1_u64.. {
         let page = format!("{route}?depth={depth}&limit={PAGE_SIZE}&page={page}");
         let listing: FileListing = client.get(&page).await?;
         let Some(items) = listing.items else {
-            return print_entry(context, &listing.entry, args.long);
+            return print_entry(context, &listing.entry, format);
         };
         for item in &items {
-            print_entry(context, item, args.long)?;
+            print_entry(context, item, format)?;
         }
         listed += items.len() as u64;
         if items.is_empty() || listed >= listing.total {
@@ -93,13 +114,22 @@ async fn list(context: &mut Context, client: &Client, args: &FilesLs) -> Result<
     Ok(())
 }
 
-fn print_entry(context: &mut Context, entry: &FileEntry, long: bool) -> Result<()> {
+/// Format of an entry in a list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ListFormat {
+    /// Path alone.
+    Short,
+    /// Type, permissions, size, time, path and target, like `ls -l`.
+    Long,
+}
+
+fn print_entry(context: &mut Context, entry: &FileEntry, format: ListFormat) -> Result<()> {
     if context.output.is_json() {
         return context.output.record(entry);
     }
     let slash = if entry.kind == FileKind::Directory { "/" } else { "" };
     let name = format!("{}{slash}", escape_controls(&entry.path));
-    if !long {
+    if format == ListFormat::Short {
         return context.output.line(name);
     }
     let (file_type, size) = match entry.kind {
@@ -150,17 +180,45 @@ fn open(path: &Path) -> Result<Box<dyn Read + Send>> {
 }
 
 async fn get(client: &Client, sandbox: &str, path: &RemotePath, to: Option<&Path>) -> Result<()> {
-    let entry = files::stat(client, sandbox, path, AtSymlink::Follow).await;
-    let entry = entry.map_err(|failure| client.explain(failure))?.ok_or_else(|| {
-        CommandError::failed(format!("there is no {} in the sandbox", path.quoted()))
-            .hint("check the spelling; a relative path starts in /workspace")
-    })?;
+    let entry = find(client, sandbox, path, AtSymlink::Follow).await?;
     if entry.kind == FileKind::Directory {
         return Err(CommandError::failed(format!("{} is a directory", path.quoted()))
             .hint("`workspace cp` copies directories"));
     }
     let to = to.map_or_else(|| PathBuf::from(OsStr::from_bytes(path.name())), Path::to_owned);
     files::get(client, sandbox, (path, &entry), &to, |_| ()).await
+}
+
+/// Returns the entry at a path. Fails if there is none.
+async fn find(client: &Client, sandbox: &str, path: &RemotePath, at_symlink: AtSymlink) -> Result<FileEntry> {
+    let entry = files::stat(client, sandbox, path, at_symlink).await;
+    entry.map_err(|failure| client.explain(failure))?.ok_or_else(|| {
+        CommandError::failed(format!("there is no {} in the sandbox", path.quoted()))
+            .hint("check the spelling; a relative path starts in /workspace")
+    })
+}
+
+fn print_details(context: &mut Context, entry: &FileEntry) -> Result<()> {
+    if context.output.is_json() {
+        return context.output.record(entry);
+    }
+    let kind = match entry.kind {
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symlink",
+        FileKind::Special => "special",
+    };
+    let mut fields = vec![
+        ("path", entry.path.clone()),
+        ("kind", kind.to_owned()),
+        ("mode", entry.mode.clone()),
+        ("size", entry.size.to_string()),
+        ("modified", table::time(&entry.modified)),
+        ("etag", entry.etag.clone()),
+        ("owner", format!("{}:{}", entry.uid, entry.gid)),
+    ];
+    fields.extend(entry.target.clone().map(|target| ("target", target)));
+    table::print_fields(&mut context.output, &fields)
 }
 
 async fn watch(context: &mut Context, client: &Client, route: &str) -> Result<()> {

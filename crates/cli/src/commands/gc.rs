@@ -26,21 +26,31 @@ struct Report {
     packs_rewritten: u64,
 }
 
+/// Effect of the collection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Objects are deleted.
+    Delete,
+    /// The result is only reported.
+    DryRun,
+}
+
 pub(crate) fn run(context: &mut Context, args: &Gc) -> Result<Outcome> {
     let store = context.store()?;
+    let mode = if args.dry_run { Mode::DryRun } else { Mode::Delete };
     let plan = plan(&store, args)?;
     let removed: Vec<SnapshotId> = plan.iter().flat_map(|plan| &plan.remove).map(|it| it.id).collect();
-    if !args.dry_run && !removed.is_empty() {
+    if mode == Mode::Delete && !removed.is_empty() {
         store.remove_snapshots(&removed)?;
     }
     let report = store
         .collect_garbage(&GcOptions { dry_run: args.dry_run }, &context.progress)
         .map_err(|error| collection_error(error, &removed))?;
     if context.output.is_json() {
-        context.output.record(&record(args.dry_run, removed, &report))?;
+        context.output.record(&record(mode, removed, &report))?;
     } else {
-        print_removed(&mut context.output, plan.as_ref(), args.dry_run)?;
-        print(&mut context.output, &report, args.dry_run)?;
+        print_removed(&mut context.output, plan.as_ref(), mode)?;
+        print(&mut context.output, &report, mode)?;
     }
     Ok(Outcome::Done)
 }
@@ -70,9 +80,9 @@ fn plan(store: &Store, args: &Gc) -> Result<Option<RetentionPlan>> {
     Ok(if has_rules { Some(store.retention_plan(&rules)?) } else { None })
 }
 
-fn record(dry_run: bool, removed_snapshots: Vec<SnapshotId>, report: &GcReport) -> Report {
+fn record(mode: Mode, removed_snapshots: Vec<SnapshotId>, report: &GcReport) -> Report {
     Report {
-        dry_run,
+        dry_run: mode == Mode::DryRun,
         removed_snapshots,
         live_objects: report.live_objects,
         live_bytes: report.live_bytes,
@@ -85,20 +95,20 @@ fn record(dry_run: bool, removed_snapshots: Vec<SnapshotId>, report: &GcReport) 
     }
 }
 
-fn print_removed(output: &mut Output, plan: Option<&RetentionPlan>, dry_run: bool) -> Result<()> {
+fn print_removed(output: &mut Output, plan: Option<&RetentionPlan>, mode: Mode) -> Result<()> {
     let Some(plan) = plan else { return Ok(()) };
-    let verb = if dry_run { "would remove" } else { "removed" };
+    let verb = if mode == Mode::DryRun { "would remove" } else { "removed" };
     for snapshot in &plan.remove {
         let (time, message) = (time::format(snapshot.time), first_line(&snapshot.message));
         output.line(format!("{verb} snapshot {}  {time}  {message}", snapshot.id).trim_end())?;
     }
-    if dry_run && !plan.remove.is_empty() {
+    if mode == Mode::DryRun && !plan.remove.is_empty() {
         output.line("the sizes below do not include data that only these snapshots use")?;
     }
     Ok(())
 }
 
-fn print(output: &mut Output, report: &GcReport, dry_run: bool) -> Result<()> {
+fn print(output: &mut Output, report: &GcReport, mode: Mode) -> Result<()> {
     let objects = |count| pluralize(count, "object", "objects");
     output.line(format_args!(
         "in use    {}, {}",
@@ -114,7 +124,7 @@ fn print(output: &mut Output, report: &GcReport, dry_run: bool) -> Result<()> {
         let pending = format_bytes(report.condemned_bytes);
         output.line(format_args!("pending   {pending}, until the processes that may use it exit"))?;
     }
-    if dry_run {
+    if mode == Mode::DryRun {
         return output.line("nothing was removed: this was a dry run");
     }
     output.line(format_args!(

@@ -2,6 +2,7 @@
 
 use workspace_state::{Snapshot, Store};
 
+use super::server_snapshots;
 use crate::args::Log;
 use crate::context::{Context, References};
 use crate::error::{Outcome, Result};
@@ -10,6 +11,9 @@ use crate::output::Output;
 use crate::{names, text, time};
 
 pub(crate) fn run(context: &mut Context, args: &Log) -> Result<Outcome> {
+    if let Some(server) = args.server.selected() {
+        return server_snapshots::list(context, &server, args.limit);
+    }
     let store = context.store()?;
     let references = References::read(&store)?;
     let limit = args.limit.unwrap_or(usize::MAX);

@@ -103,7 +103,7 @@ async fn connect(server: Arc<ServerUrl>, sandbox: String, port: u16, local: TcpS
     // Small messages must not be delayed. Without this, the connection works, too.
     drop(local.set_nodelay(true));
     if let Err(failure) = port_forward::forward(&server, &sandbox, port, local).await {
-        let error = failure.explain(&server);
+        let error = failure.explain(&server, port);
         text::print_stderr(&format!("error: {}", error.message));
         for hint in error.hints {
             text::print_stderr(&format!("hint: {hint}"));

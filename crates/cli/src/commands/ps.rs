@@ -1,6 +1,6 @@
 //! `workspace ps`
 
-use workspace_api::processes::{Command, CommandList};
+use workspace_api::processes::{Command, CommandList, Process, ProcessList};
 use workspace_api::sandboxes::Sandbox;
 
 use super::table;
@@ -16,6 +16,9 @@ const COMMANDS_MAX: u32 = 1_000;
 /// Columns of the list of commands.
 const COLUMNS: [&str; 7] = ["ID", "STATE", "EXIT", "PID", "STARTED", "TAG", "COMMAND"];
 
+/// Columns of the list of processes. `LEFT` marks those whose command has exited.
+const PROCESS_COLUMNS: [&str; 5] = ["PID", "PARENT", "COMMAND", "LEFT", "ARGUMENTS"];
+
 /// Form of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListForm {
@@ -29,6 +32,7 @@ pub(crate) fn run(context: &mut Context, args: &Ps) -> Result<Outcome> {
     let client = Client::new(ServerUrl::new(&args.server)?);
     block_on(async {
         match &args.sandbox {
+            Some(sandbox) if args.processes => print_processes(context, &client, sandbox, form).await,
             Some(sandbox) => print_commands(context, &client, (sandbox, args.tag.as_deref()), form).await,
             None => print_sandboxes(context, &list_sandboxes(&client, NO_FILTER).await?, form),
         }
@@ -82,6 +86,36 @@ async fn print_commands(
         table::print(&mut context.output, &COLUMNS, &rows)?;
     }
     Ok(Outcome::Done)
+}
+
+/// Prints the processes of a sandbox.
+async fn print_processes(
+    context: &mut Context,
+    client: &Client,
+    sandbox: &str,
+    form: ListForm,
+) -> Result<Outcome> {
+    let sandbox = find_sandbox(client, sandbox).await?;
+    let list: ProcessList = client.get(&format!("/api/v1/sandboxes/{sandbox}/processes")).await?;
+    if context.output.is_json() {
+        list.items.iter().try_for_each(|process| context.output.record(process))?;
+    } else if form == ListForm::Ids {
+        list.items.iter().try_for_each(|process| context.output.line(process.pid))?;
+    } else {
+        let rows: Vec<_> = list.items.iter().map(process_row).collect();
+        table::print(&mut context.output, &PROCESS_COLUMNS, &rows)?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn process_row(process: &Process) -> Vec<String> {
+    vec![
+        process.pid.to_string(),
+        process.parent.to_string(),
+        process.command_id.clone(),
+        if process.left { "left" } else { "" }.to_owned(),
+        text::first_line(&process.arguments).into_owned(),
+    ]
 }
 
 fn row(command: &Command) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! `workspace ref`, `workspace branch`, `workspace tag`
 
-mod remote;
+pub(super) mod remote;
 
 use serde::Serialize;
 use workspace_state::{Durability, Expect, SnapshotId, Store, StoreError, check_reference_name};
@@ -29,6 +29,10 @@ pub(crate) fn run(context: &mut Context, command: RefCommand) -> Result<Outcome>
             Some(server) => remote::list(context, &server),
             None => refs::run(context),
         },
+        RefCommand::Get { name, server } => match server.selected() {
+            Some(server) => remote::get(context, &server, &name),
+            None => get(context, &name),
+        },
         RefCommand::Set(args) => match args.server.selected() {
             Some(server) => remote::set(context, &server, &args),
             None => set(context, &args),
@@ -38,6 +42,24 @@ pub(crate) fn run(context: &mut Context, command: RefCommand) -> Result<Outcome>
             None => remove(context, &args.names),
         },
     }
+}
+
+fn get(context: &mut Context, name: &str) -> Result<Outcome> {
+    let snapshot = target(&context.store()?, name)?;
+    if context.output.is_json() {
+        context.output.record(&Reference { name, snapshot })?;
+    } else {
+        context.output.line(snapshot)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Returns the snapshot that a reference points to.
+fn target(store: &Store, name: &str) -> Result<SnapshotId> {
+    store.reference(name)?.ok_or_else(|| {
+        CommandError::failed(format!("there is no reference `{name}`"))
+            .hint("`workspace refs` lists the references")
+    })
 }
 
 fn set(context: &mut Context, args: &RefSet) -> Result<Outcome> {
@@ -126,11 +148,7 @@ fn remove(context: &mut Context, names: &[String]) -> Result<Outcome> {
         if found.iter().any(|(other, _)| other == name) {
             continue;
         }
-        let target = store.reference(name)?.ok_or_else(|| {
-            CommandError::failed(format!("there is no reference `{name}`"))
-                .hint("`workspace refs` lists the references")
-        })?;
-        found.push((name.clone(), target));
+        found.push((name.clone(), target(&store, name)?));
     }
     for (name, target) in found {
         match store.remove_reference(&name, Expect::At(target)) {

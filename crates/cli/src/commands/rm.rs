@@ -3,6 +3,7 @@
 use serde::Serialize;
 use workspace_state::{Expect, SnapshotId, Store};
 
+use super::server_snapshots;
 use crate::args::Rm;
 use crate::context::{Context, References};
 use crate::error::{CommandError, Outcome, Result};
@@ -22,6 +23,9 @@ pub(crate) fn run(context: &mut Context, args: &Rm) -> Result<Outcome> {
     if args.snapshots.is_empty() && args.references.is_empty() {
         return Err(CommandError::usage("no snapshot or reference specified")
             .hint("`workspace rm SNAPSHOT` removes a snapshot; `--ref NAME` alone removes a reference"));
+    }
+    if let Some(server) = args.server.selected() {
+        return server_snapshots::remove(context, &server, args);
     }
     let store = context.store()?;
     // Everything is looked up before anything is removed.

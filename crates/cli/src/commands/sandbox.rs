@@ -6,14 +6,15 @@ mod metrics;
 mod pauses;
 mod show;
 mod snapshots;
+mod url;
 
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use workspace_api::pauses::OnTimeout;
 use workspace_api::sandboxes::{
-    DeleteSandboxResult, ExtendSandbox, FollowChoice, OnEnd, RootChoice, Sandbox, SandboxStats, SetTimeout,
-    UpdateSandbox,
+    DeleteSandboxResult, ExtendSandbox, FollowChoice, OnEnd, RevertedChanges, RootChoice, Sandbox,
+    SandboxStats, SetTimeout, UpdateSandbox,
 };
 
 use self::show::show;
@@ -69,6 +70,7 @@ pub(crate) fn run(context: &mut Context, command: SandboxCommand) -> Result<Outc
             print_stats(context, &stats)
         }
         SandboxCommand::Metrics(args) => metrics::run(context, &args),
+        SandboxCommand::Url(args) => url::run(context, &args),
         SandboxCommand::Commit(args) => snapshots::commit(context, &args),
         SandboxCommand::Restore(args) => snapshots::restore(context, &args),
         SandboxCommand::Rebase(args) => snapshots::rebase(context, &args),
@@ -103,6 +105,14 @@ async fn fetch<T: DeserializeOwned>(client: &Client, sandbox: &str, subpath: &st
     client.get(&format!("/api/v1/sandboxes/{id}{subpath}")).await
 }
 
+/// Describes the refused changes that were reverted in the workspace.
+fn reverted_text(reverted: &RevertedChanges) -> String {
+    let more = reverted.count.saturating_sub(reverted.paths.len() as u64);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let paths = reverted.paths.join(", ");
+    format!("refused changes of `{}`: {paths}{more}", reverted.completion)
+}
+
 fn follow_name(follow: FollowChoice) -> &'static str {
     match follow {
         FollowChoice::Head => "head",
@@ -132,6 +142,7 @@ fn print_details(context: &mut Context, sandbox: &Sandbox) -> Result<Outcome> {
         ("agent", optional(&sandbox.agent)),
         ("sequence", sandbox.sequence.map(|sequence| sequence.to_string()).unwrap_or_default()),
         ("base", if sandbox.base_moved { "moved: rebase to get the newest files" } else { "" }.to_owned()),
+        ("reverted", sandbox.reverted.as_ref().map(reverted_text).unwrap_or_default()),
         ("follows", sandbox.follow.map(follow_name).unwrap_or_default().to_owned()),
         ("workspace", if sandbox.read_only { "read-only".to_owned() } else { String::new() }),
         ("trace", if sandbox.trace.is_off() { String::new() } else { "command".to_owned() }),

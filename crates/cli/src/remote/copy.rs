@@ -120,6 +120,7 @@ pub(crate) async fn get(
     let options = CommandOptions { command_line, stdin: true, ..CommandOptions::default() };
     let command = RemoteCommand::start(client, sandbox, options).await?;
     let (sender, receiver) = mpsc::channel(QUEUE_LENGTH);
+    // The paths in the archive begin with `from.name`, in place of which `to` is written.
     let unpacking =
         thread::spawn(move || archive::unpack(ArchiveReader::new(receiver), &to, MemberPaths::BelowName));
     let mut transfer = Transfer::new(command, progress)?;
@@ -221,8 +222,8 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Waits for the local thread, and returns the special files that it skipped. Kills the script if it has not
-    /// exited.
+    /// Ends the copy, and returns the special files that the local thread skipped. Kills the script if it may not have
+    /// exited. After an error of the transfer, does not wait for the local thread, which ends by itself.
     async fn finish(
         self,
         end: Result<TransferEnd>,

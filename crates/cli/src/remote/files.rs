@@ -54,6 +54,11 @@ impl RemotePath {
         quote_path(&self.0).into_owned()
     }
 
+    /// Returns the path as text; `None` if it is not UTF-8.
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
+
     /// Returns the last component.
     pub(crate) fn name(&self) -> &[u8] {
         let mut names = self.0.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
@@ -181,10 +186,14 @@ pub(crate) async fn put(
     })
 }
 
-/// Performs one file operation, as a batch of one.
-pub(crate) async fn perform(client: &Client, sandbox: &str, operation: FileOperation) -> Result<()> {
-    let batch = FileBatch { operations: vec![operation] };
-    let result: FileBatchResult = client.post(&format!("/api/v1/sandboxes/{sandbox}/files"), &batch).await?;
+/// Sends a batch of file operations. The result may have a failed operation.
+pub(crate) async fn send_batch(client: &Client, sandbox: &str, batch: &FileBatch) -> Result<FileBatchResult> {
+    client.post(&format!("/api/v1/sandboxes/{sandbox}/files"), batch).await
+}
+
+/// Performs file operations in order, up to the first that fails, which is an error.
+pub(crate) async fn perform(client: &Client, sandbox: &str, operations: Vec<FileOperation>) -> Result<()> {
+    let result = send_batch(client, sandbox, &FileBatch { operations }).await?;
     match result.failed {
         None => Ok(()),
         Some(failed) => {

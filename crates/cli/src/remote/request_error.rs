@@ -174,6 +174,13 @@ impl ApiError {
             error_codes::PORT_NOT_LISTENING => {
                 "`workspace ports SANDBOX` lists the ports on which programs listen"
             }
+            error_codes::SNAPSHOT_IN_USE => {
+                "remove the references and sandboxes that use it first; `workspace rm --ref NAME` removes a reference"
+            }
+            error_codes::PTY_NOT_FOUND | error_codes::PTY_CLOSED => {
+                "`workspace terminal create SANDBOX` opens another one"
+            }
+            error_codes::TICKET_LIMIT_EXCEEDED => "a ticket that is not used ends after 30 seconds",
             error_codes::PTY_LIMIT_EXCEEDED => "close another terminal of this sandbox first",
             error_codes::RATE_LIMITED => "try again in a minute",
             error_codes::SHUTTING_DOWN

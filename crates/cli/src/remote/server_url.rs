@@ -74,6 +74,12 @@ impl ServerUrl {
         })
     }
 
+    /// Returns the URL of a WebSocket at a path of the API, with its query.
+    pub(crate) fn websocket_url(&self, path: &str) -> String {
+        let scheme = if self.tls { "wss" } else { "ws" };
+        format!("{scheme}://{}{}{path}", self.authority(), self.prefix)
+    }
+
     /// Returns true if the server is on this machine.
     pub(crate) fn is_local(&self) -> bool {
         let address: Option<IpAddr> = self.host.parse().ok();

@@ -14,8 +14,7 @@ pub(super) type Socket = WebSocketStream<ServerConnection>;
 /// Opens a WebSocket at a path of the API, with its query.
 pub(super) async fn connect(server: &ServerUrl, path: &str) -> Result<Socket, RequestError> {
     let stream = ServerConnection::connect(server).await?;
-    let scheme = if server.tls { "wss" } else { "ws" };
-    let url = format!("{scheme}://{}{}{path}", server.authority(), server.prefix);
+    let url = server.websocket_url(path);
     let bad_request = |error: String| RequestError::Unreachable(format!("bad request: {error}"));
     let mut request = url.into_client_request().map_err(|error| bad_request(error.to_string()))?;
     if let Some(key) = &server.key {

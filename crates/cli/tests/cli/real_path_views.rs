@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use workspace_test_support::skip;
+use workspace_test_support::{runs_as_root, skip};
 
 use crate::support::{Ran, succeed};
 use crate::trials::users;
@@ -69,8 +69,8 @@ fn sockets_of_the_machine_are_hidden() {
 
 #[test]
 fn secrets_are_hidden_in_every_mount_of_their_filesystem() {
-    // Only root can mount something to look at; the program runs as both.
-    if !rustix::process::geteuid().is_root() {
+    // The program runs as both.
+    if !runs_as_root("can mount something to look at") {
         return;
     }
     for user in users() {
@@ -102,8 +102,7 @@ fn secrets_are_hidden_in_every_mount_of_their_filesystem() {
 
 #[test]
 fn mounts_below_hidden_paths_do_not_make_the_home_read_only() {
-    // Only root can mount something.
-    if !rustix::process::geteuid().is_root() {
+    if !runs_as_root("can mount something") {
         return;
     }
     if fs::read_link("/proc/self/ns/user").unwrap() != Path::new("user:[4026531837]") {

@@ -64,3 +64,13 @@ fn a_moved_reference_is_told_in_json() {
     assert_eq!(place.json(&["branch"]).len(), 1);
     assert_eq!(place.json(&["tag"]).len(), 0);
 }
+
+#[test]
+fn the_target_of_a_reference_is_printed() {
+    let place = TestDir::with_project();
+    let id = place.id(&["snapshot", "project", "--ref", "main"]);
+    assert_eq!(place.id(&["ref", "get", "main"]), id);
+    assert_eq!(place.record(&["ref", "get", "main"]), serde_json::json!({"name": "main", "snapshot": id}));
+    let ran = place.run(&["ref", "get", "none"]);
+    assert!(ran.status == 1 && ran.stderr.contains("hint: `workspace refs`"), "{}", ran.stderr);
+}

@@ -122,3 +122,45 @@ fn a_snapshot_of_a_server_is_exported_as_from_its_store() {
     assert_eq!(hidden.count(), 0);
     assert_eq!(fixture.run(&["--json", "export", "main"]).status, 2);
 }
+
+#[test]
+fn snapshots_of_a_server_are_listed_and_removed() {
+    let fixture = SnapshotServer::new();
+    let first = fixture.snapshot();
+    fixture.server.place.write("project/more", "more\n");
+    let second = fixture.snapshot();
+    fixture.ok(&["ref", "set", "main", &second]);
+    assert_eq!(fixture.ok(&["ref", "get", "main"]), format!("{second}\n"));
+    let record: serde_json::Value =
+        serde_json::from_str(&fixture.ok(&["--json", "ref", "get", "main"])).unwrap();
+    assert_eq!(record, serde_json::json!({"name": "main", "snapshot": second}));
+    let log = fixture.ok(&["log"]);
+    let lines: Vec<&str> = log.lines().collect();
+    assert!(lines[0].starts_with(&second) && lines[0].contains("[main]"), "{log}");
+    assert!(lines.len() == 2 && lines[1].starts_with(&first), "{log}");
+    assert_eq!(fixture.ok(&["log", "-n", "1"]).lines().count(), 1);
+    assert_eq!(fixture.ok(&["--json", "log"]).lines().count(), 2);
+    for (words, status, told) in [
+        (&["log", "--ref", "main"][..], 2, "--ref"),
+        (&["ref", "get", "none"], 1, "there is no reference `none`"),
+        (&["rm", "main"], 1, "workspace rm --ref NAME"),
+        (&["rm", &first, "none"], 1, "there is no reference `none`"),
+        (&["rm", "--ref", "none"], 1, "there is no reference `none`"),
+        (&["rm", &first[..8]], 1, "there is no reference"),
+        (&["rm"], 2, "no snapshot or reference specified"),
+    ] {
+        let ran = fixture.run(words);
+        assert!(ran.status == status && ran.stderr.contains(told), "{words:?}: {}", ran.stderr);
+    }
+    // A failure after the first removal says what was removed.
+    let ran = fixture.run(&["rm", &first, &second]);
+    assert!(
+        ran.status == 1 && ran.stderr.contains("1 snapshot and 0 references before it"),
+        "{}",
+        ran.stderr
+    );
+    let removed = fixture.ok(&["--json", "rm", "--ref", "main", "main"]);
+    let removed: serde_json::Value = serde_json::from_str(&removed).unwrap();
+    assert_eq!(removed, serde_json::json!({"snapshots": [second], "references": ["main"]}));
+    assert_eq!(fixture.ok(&["log"]), "");
+}

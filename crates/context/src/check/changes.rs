@@ -1,4 +1,4 @@
-//! Changes of an agent by path.
+//! Changes of an agent by path: the differences between the tree that it started from and its result.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -27,7 +27,7 @@ pub enum CheckError {
 pub(super) struct PathChange {
     pub(super) old: Option<Entry>,
     pub(super) new: Option<Entry>,
-    /// Former path of a file or symlink that was renamed with equal content; `None` if it was not, or was edited, too.
+    /// Former path of a file or symlink that was renamed without an edit; `None` for other entries.
     pub(super) renamed_from: Option<Vec<u8>>,
 }
 
@@ -53,13 +53,14 @@ impl PathChange {
         }
     }
 
-    /// Returns true if the old entry is a directory that was shown only because of the entries in it (a passage): a
-    /// view without these entries does not have the directory, so its deletion is no act of the agent.
+    /// Returns true if the old entry is a directory that was shown only because of the entries in it (a passage). When
+    /// these entries are gone, the view does not have the directory: the agent need not have deleted it.
     fn is_passage(&self, access: Access) -> bool {
         let is_directory = self.old.as_ref().is_some_and(|old| old.node.kind() == NodeKind::Directory);
         access == Access::None && is_directory
     }
 
+    /// Records the new entry of a rename. The rename of a directory is recorded at the entries below it.
     fn set_renamed(&mut self, new: Entry, from: Vec<u8>) {
         self.renamed_from = (new.node.kind() != NodeKind::Directory).then_some(from);
         self.new = Some(new);
@@ -69,8 +70,8 @@ impl PathChange {
         self.new.as_ref().map(|new| new.node.kind())
     }
 
-    /// Returns true if the new entry is a file or symlink.
-    pub(super) fn leaves_non_directory(&self) -> bool {
+    /// Returns true if the new entry is a leaf: a file or symlink.
+    pub(super) fn has_new_leaf(&self) -> bool {
         self.new_kind().is_some_and(|kind| kind != NodeKind::Directory)
     }
 
@@ -135,8 +136,8 @@ impl<'e> Content<'e> {
     }
 }
 
-/// Returns the paths of entries that another file or symlink was renamed over, each with the old path of the renamed
-/// one. A comparison of trees has such a rename as a change and a deletion.
+/// Returns the paths of files and symlinks that were replaced by the rename of another one, each with the old path of
+/// that one. A comparison of trees reports such a rename as a modification and a deletion.
 fn renamed_over(changes: &Changes) -> Vec<(Vec<u8>, Vec<u8>)> {
     let removed = changes.iter().filter(|(_, change)| change.new.is_none());
     let removed = removed.filter_map(|(path, change)| Some((Content::of(change.old.as_ref())?, path)));
@@ -156,7 +157,7 @@ pub(super) fn below<'c>(
     changes: &'c Changes,
     path: &[u8],
 ) -> impl Iterator<Item = (&'c Vec<u8>, &'c PathChange)> + use<'c> {
-    // `0` follows `/`.
+    // `0` is the byte after `/`, so the range has all paths that start with `path/`.
     let (from, to) = ([path, b"/"].concat(), [path, b"0"].concat());
     let bounds = if path.is_empty() {
         (Bound::Excluded(Vec::new()), Bound::Unbounded)

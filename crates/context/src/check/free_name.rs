@@ -1,4 +1,4 @@
-//! Other names for additions whose name is taken.
+//! Other names for added entries, if the project has an entry of the same name by now.
 
 use crate::paths::{child, split};
 
@@ -10,7 +10,7 @@ pub(super) fn numbered(path: &[u8], number: usize) -> Vec<u8> {
     let (parent, name) = split(path);
     let dot = name.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0).unwrap_or(name.len());
     let suffix = format!("~{number}");
-    // An extension that leaves no room is no extension.
+    // An extension that is too long to keep counts as part of the stem.
     let dot = if name.len() - dot + suffix.len() >= NAME_MAX { name.len() } else { dot };
     let (stem, extension) = name.split_at(dot);
     let stem = truncate(stem, NAME_MAX - suffix.len() - extension.len());

@@ -1,4 +1,4 @@
-//! Report of refused changes.
+//! Report of refused changes: changes of an agent that its access does not allow. They are reverted.
 
 use std::fmt;
 
@@ -27,11 +27,11 @@ pub enum Change {
 pub enum RefusalReason {
     /// The access at the path does not allow it.
     Access,
-    /// An entry that may not be deleted is in the same place.
+    /// The change put an entry in the place of one that is restored.
     InTheWay,
     /// The entry was renamed, and may not be added under its new name.
     NewNameRefused,
-    /// The name exists, and no other name beside it may be added.
+    /// The project has an entry of the same name, which may be hidden, and the addition got no other name.
     NameTaken,
     /// A new directory without entries, where entries may be hidden.
     EmptyDirectory,

@@ -1,10 +1,10 @@
-//! Access levels.
+//! Access levels of agents at paths.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Rights of an agent at a path, each level with those of the levels before it.
+/// Rights of an agent at a path. Each level includes the rights of the levels before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum Access {
     /// No rights: the entry is hidden.

@@ -1,4 +1,4 @@
-//! A policy as it applies to one agent.
+//! Rules of a policy that apply to one agent, and the access that they give.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ struct AgentRules {
     policy: Policy,
     /// Rules that apply to the agent, the most specific first.
     rules: Vec<ApplicableRule>,
-    /// Access by path.
+    /// Lookup of the access by path.
     access: Arc<Matcher<Access>>,
     /// State of `access` at the root of a tree.
     start: Arc<State<Access>>,
-    /// Rules reduced to readable or not, which select the view of the agent.
+    /// Rules reduced to readable or not. They select the view of the agent: the part of a tree that it may read.
     read: Arc<ReadRules>,
 }
 
-/// Access at a path of a tree and below it. Moves down by one name at a time, so that a walk through a tree
+/// Access at a path of a tree and below it. [`Self::descend`] moves down by one name, so that a walk through a tree
 /// considers only the rules that can still match.
 #[derive(Debug, Clone)]
 pub struct PathState {
@@ -36,7 +36,7 @@ pub struct PathState {
 }
 
 impl Policy {
-    /// Returns the policy as it applies to an agent. Costs time for each rule, so keep the result for several
+    /// Returns the rules that apply to an agent. The cost grows with the number of rules, so use the result for several
     /// paths.
     pub fn for_agent(&self, agent: &str) -> AgentPolicy {
         AgentPolicy::new(self.clone(), agent)
@@ -80,8 +80,8 @@ impl AgentPolicy {
         names(path).fold(self.root(), |state, name| state.descend(name))
     }
 
-    /// Returns the identity of the views of the agent: agents that may read the same paths by the same rules
-    /// have the same one.
+    /// Returns the key of the agent's view (the part of a tree that it may read). Agents with the same rules for
+    /// reading have the same key.
     pub fn view_key(&self) -> ViewKey {
         self.0.read.key()
     }
@@ -101,7 +101,7 @@ impl AgentPolicy {
         for rule in self.applicable().iter().map(|rule| self.rule(rule.index)) {
             match rule.access {
                 Some(access) if access.can_add() => return false,
-                // Less specific rules and the default decide nothing any more.
+                // This rule matches every path, so less specific rules and the default decide nothing.
                 Some(_) if rule.path == "**" => return true,
                 _ => {}
             }

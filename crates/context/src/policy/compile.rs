@@ -20,15 +20,20 @@ pub struct Policy(Arc<CompiledPolicy>);
 #[derive(Debug)]
 struct CompiledPolicy {
     document: PolicyDocument,
+    /// Rules in the order of the document.
     rules: Vec<CompiledRule>,
+    /// Members of the groups.
     members: Members,
 }
 
 /// A rule with its patterns compiled.
 #[derive(Debug)]
 struct CompiledRule {
+    /// Agents that the rule is for.
     subject: Subject,
+    /// Pattern for paths.
     pattern: Arc<Pattern>,
+    /// Specificity of `pattern`. Greater is more specific.
     specificity: Arc<[Rank]>,
 }
 
@@ -36,6 +41,7 @@ struct CompiledRule {
 #[derive(Debug)]
 enum Subject {
     Everybody,
+    /// Index of the group, in the order of the names.
     Group(u32),
     Glob(Glob),
     Name(Box<[u8]>),
@@ -56,7 +62,9 @@ pub(super) struct ApplicableRule {
     /// Index in the document.
     pub(super) index: usize,
     pub(super) pattern: Arc<Pattern>,
+    /// Specificity of `pattern`. Greater is more specific.
     pub(super) specificity: Arc<[Rank]>,
+    /// Kind of the rule's subject.
     pub(super) subject: SubjectKind,
 }
 
@@ -67,10 +75,12 @@ impl ApplicableRule {
     }
 }
 
-/// Groups of agents, by name.
+/// Members of the groups. A group is named by its index, in the order of the names.
 #[derive(Debug, Default)]
 struct Members {
+    /// Groups by the name of an agent.
     by_name: HashMap<Box<[u8]>, Vec<u32>>,
+    /// Globs of agents, each with its group.
     globs: Vec<(Glob, u32)>,
 }
 
@@ -109,8 +119,8 @@ impl Policy {
         &self.0.document.rules[index]
     }
 
-    /// Returns the rules that apply to an agent, the most specific first, in the order of the document among
-    /// equals.
+    /// Returns the rules that apply to an agent, the most specific first. Equally specific rules are in the order of
+    /// the document.
     pub(super) fn applicable(&self, agent: &str) -> Vec<ApplicableRule> {
         let groups = self.0.members.groups_of(agent.as_bytes());
         let rules = self.0.rules.iter().enumerate().filter(|(_, rule)| rule.subject.applies(agent, &groups));
@@ -130,7 +140,7 @@ impl Policy {
 impl Members {
     fn compile(groups: &BTreeMap<String, Vec<String>>) -> Result<Self, PolicyError> {
         let mut members = Self::default();
-        for ((group, globs), number) in groups.iter().zip(0..) {
+        for ((group, globs), group_index) in groups.iter().zip(0..) {
             for (member, glob) in globs.iter().enumerate() {
                 let parsed = parse_name(glob).map_err(|source| PolicyError::Member {
                     group: group.clone(),
@@ -139,8 +149,8 @@ impl Members {
                     source,
                 })?;
                 match parsed.literal() {
-                    Some(name) => members.by_name.entry(name.into()).or_default().push(number),
-                    None => members.globs.push((parsed, number)),
+                    Some(name) => members.by_name.entry(name.into()).or_default().push(group_index),
+                    None => members.globs.push((parsed, group_index)),
                 }
             }
         }
@@ -171,7 +181,7 @@ impl Subject {
                 })
             }
             (None, Some(group)) => match groups.get(group.as_str()) {
-                Some(number) => Ok(Self::Group(*number)),
+                Some(group_index) => Ok(Self::Group(*group_index)),
                 None => Err(unknown_group(index, group, groups)),
             },
         }
@@ -211,7 +221,7 @@ fn unknown_group(rule: usize, group: &str, groups: &HashMap<&str, u32>) -> Polic
     PolicyError::UnknownGroup { rule, group: group.to_owned(), known }
 }
 
-/// Returns true if a name or glob of agents matches a name. One that cannot be parsed matches nothing.
+/// Returns true if a name or glob of agents matches a name. A glob that cannot be parsed matches nothing.
 pub(crate) fn name_matches(glob: &str, name: &str) -> bool {
     parse_name(glob).is_ok_and(|glob| glob.is_match(name.as_bytes()))
 }

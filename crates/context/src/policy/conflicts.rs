@@ -1,4 +1,5 @@
-//! Settings for conflicts at a path, and their use by a merge.
+//! Settings for conflicts at a path, and their use by a merge. A conflict that no setting resolves, and every change of
+//! a critical path, becomes a review: it waits for the decision of a reviewer.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,19 +19,19 @@ const REVIEW_STRATEGY: &str = "critical";
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConflictSettings {
-    /// Strategy, conflict rule, keys and schema.
+    /// Merge strategy, conflict rule (the resolution of conflicts), keys and schema.
     #[serde(flatten)]
     pub file: FileSettings,
     /// Priority of the agent; 0 if no rule sets it.
     pub priority: i64,
     /// True if every change needs a review, whatever the strategy is.
     pub critical: bool,
-    /// Names or globs of those who may resolve reviews; `None` if no rule restricts them.
+    /// Names or globs of the agents and people that may resolve reviews; `None` if no rule restricts them.
     pub reviewers: Option<Vec<String>>,
     /// Time for the decision of a review; `None` if no rule limits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub review_timeout: Option<ReviewTimeout>,
-    /// Name or glob of those who may also resolve a review that was not decided in time.
+    /// Name or glob of agents and people that may also resolve a review that was not decided in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub escalate_to: Option<String>,
 }
@@ -53,11 +54,11 @@ pub enum Setting {
     Priority,
     /// Review of every change.
     Critical,
-    /// Those who may resolve reviews.
+    /// Agents and people that may resolve reviews.
     Reviewers,
     /// Time for the decision of a review.
     ReviewTimeout,
-    /// Those who may resolve reviews that were not decided in time.
+    /// Agents and people that may also resolve reviews that were not decided in time.
     EscalateTo,
 }
 
@@ -140,8 +141,9 @@ impl AgentPolicy {
         settings
     }
 
-    /// Returns the rule that decides a setting. `matching` are the rules that match a path, the most specific
-    /// first. Among equally specific ones the strictest access and `critical: true` win, and otherwise the first.
+    /// Returns the rule that decides a setting. `matching` are the rules that match a path, the most specific first.
+    /// Among equally specific rules, the strictest wins for [`Setting::Access`], `critical: true` wins for
+    /// [`Setting::Critical`], and the first rule wins for other settings.
     pub(super) fn deciding_rule<'m>(
         &self,
         setting: Setting,
@@ -213,6 +215,7 @@ impl Reviews {
 #[derive(Debug)]
 struct AgentSettingsSource {
     policy: AgentPolicy,
+    /// Treatment of critical changes.
     reviews: Reviews,
     /// Strategies and conflict rules that any rule of the agent has.
     all_settings: Vec<FileSettings>,

@@ -1,4 +1,4 @@
-//! Serialised form of a policy.
+//! Serialised form of a policy: rules for the access of agents to paths, and for conflicts.
 
 use std::collections::BTreeMap;
 
@@ -50,22 +50,23 @@ pub struct Rule {
     /// Priority of the agent in conflicts that are resolved by priority; the higher wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
-    /// True if every change needs a review.
+    /// True if every change needs a review: it waits for the decision of a reviewer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub critical: Option<bool>,
     /// Names or globs of the agents and people that may resolve reviews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviewers: Option<Vec<String>>,
-    /// Time for the decision of a review. After it, the review is escalated or expires.
+    /// Time for the decision of a review. After it, the review is escalated (one more agent or person may decide it) or
+    /// expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub review_timeout: Option<ReviewTimeout>,
-    /// Name or glob of those who may also resolve a review that was not decided in time.
+    /// Name or glob of agents and people that may also resolve a review that was not decided in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalate_to: Option<String>,
 }
 
 impl Rule {
-    /// Returns true if the rule has a setting.
+    /// Returns true if the rule sets anything.
     pub(crate) fn has_effect(&self) -> bool {
         self.access.is_some() || self.has_conflict_settings()
     }

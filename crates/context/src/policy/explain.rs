@@ -1,4 +1,5 @@
-//! Explanations of a policy: which rule decides, and why.
+//! Explanations of a policy (rules for the access of agents to paths, and for conflicts): the rules that decide, and
+//! why.
 
 use serde::Serialize;
 
@@ -19,7 +20,7 @@ pub struct Explanation {
     pub conflicts: ConflictSettings,
     /// Rules that decide the settings for conflicts. Settings that no rule has are not listed.
     pub conflict_decisions: Vec<SettingDecision>,
-    /// Matching rules that were outranked: for each setting those that lost it, the most specific first.
+    /// Matching rules that do not decide, for each setting that they have. Per setting the most specific rule is first.
     pub outranked: Vec<OutrankedRule>,
 }
 
@@ -35,7 +36,7 @@ pub struct SettingDecision {
     pub why: String,
 }
 
-/// Rule that matches, but lost to another rule.
+/// Rule that matches and has a setting, which another rule decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OutrankedRule {
@@ -73,6 +74,7 @@ impl AgentPolicy {
         }
     }
 
+    /// Returns the reason why `winner` decides a setting; `None` stands for the default.
     fn decision(
         &self,
         setting: Setting,
@@ -91,7 +93,7 @@ impl AgentPolicy {
         SettingDecision { setting, rule: Some(winner.index), why }
     }
 
-    /// Iterates over the rules that lost to `winner`.
+    /// Iterates over the other matching rules with a setting that `winner` decides.
     fn outranked<'a>(
         &'a self,
         setting: Setting,

@@ -13,7 +13,7 @@
 
 /// Maximum number of alternatives of a glob after its braces are expanded.
 const ALTERNATIVES_MAX: usize = 64;
-/// Maximum number of `*` in an alternative. The cost of a match grows with it.
+/// Maximum number of `*` in an alternative.
 const STARS_MAX: usize = 8;
 
 /// Reason why a glob is invalid.
@@ -44,7 +44,7 @@ pub enum GlobError {
     Nul,
 }
 
-/// Part of a glob without alternatives.
+/// Part of a glob without alternatives: text, `*`, `?` or a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
     Literal(Vec<u8>),
@@ -87,7 +87,7 @@ impl Glob {
         &self.0
     }
 
-    /// Returns the only name that matches, if the glob has no wildcards.
+    /// Returns the only name that matches; `None` if the glob has wildcards or several alternatives.
     pub(crate) fn literal(&self) -> Option<&[u8]> {
         match &*self.0 {
             [Alternative::Literal(name)] => Some(name),
@@ -134,17 +134,18 @@ impl Alternative {
     }
 }
 
+/// Returns true for a dot with no other dot after it.
 fn is_extension(suffix: &[u8]) -> bool {
     suffix.first() == Some(&b'.') && !suffix[1..].contains(&b'.')
 }
 
-/// Returns the bytes after the last dot.
+/// Returns the extension of a name: the bytes after its last dot. `None` if the name has no dot.
 pub(crate) fn extension_of(name: &[u8]) -> Option<&[u8]> {
     name.iter().rposition(|byte| *byte == b'.').map(|dot| &name[dot + 1..])
 }
 
 impl Tokens {
-    /// Returns the byte that every matching name starts with; `None` if there are several.
+    /// Returns the byte that every matching name starts with; `None` if matching names start with different bytes.
     pub(crate) fn first_byte(&self) -> Option<u8> {
         match self.0.first() {
             Some(Token::Literal(prefix)) => prefix.first().copied(),
@@ -152,7 +153,8 @@ impl Tokens {
         }
     }
 
-    /// Matches with one point to return to: the last `*`, which then takes one character more.
+    /// Returns true if a name matches. Backtracks only to the last `*`, which then takes one more character: an earlier
+    /// `*` need not take more. So the cost is at most the length of the name times that of the glob.
     pub(crate) fn is_match(&self, name: &[u8]) -> bool {
         if !self.has_literal_ends(name) {
             return false;
@@ -187,7 +189,7 @@ impl Tokens {
         }
     }
 
-    /// Compares the literal start and end, which rejects most names at once.
+    /// Returns true if a name has the literal start and end of the glob. This cheap test rejects most names.
     fn has_literal_ends(&self, name: &[u8]) -> bool {
         let starts = match self.0.first() {
             Some(Token::Literal(prefix)) => name.starts_with(prefix),
@@ -202,7 +204,7 @@ impl Tokens {
 }
 
 impl Token {
-    /// Removes a match from the start of `name`.
+    /// Removes a match of the token from the start of `name`; `None` if the token does not match there.
     fn strip<'n>(&self, name: &'n [u8]) -> Option<&'n [u8]> {
         match self {
             Self::Literal(literal) => name.strip_prefix(literal.as_slice()),
@@ -220,7 +222,8 @@ impl Token {
     }
 }
 
-/// Returns the first character of a name that is not empty and its length; `None` and 1 for an invalid byte.
+/// Returns the first character of a name, which must not be empty, and the length of the character in bytes. Returns
+/// `None` and 1 for a byte that is not valid UTF-8.
 fn first_character(name: &[u8]) -> (Option<char>, usize) {
     let start = &name[..name.len().min(4)];
     let valid = match std::str::from_utf8(start) {
@@ -234,6 +237,7 @@ fn first_character(name: &[u8]) -> (Option<char>, usize) {
 }
 
 struct Parser<'t> {
+    /// Text that is not parsed yet.
     rest: &'t str,
 }
 
@@ -295,6 +299,7 @@ impl Parser<'_> {
         })
     }
 
+    /// Parses a class after its opening bracket.
     fn class(&mut self) -> Result<Token, GlobError> {
         let negated = self.rest.starts_with(['!', '^']);
         if negated {
@@ -317,6 +322,7 @@ impl Parser<'_> {
         }
     }
 
+    /// Parses the `-` of a range and the character after it.
     fn range_end(&mut self) -> Result<char, GlobError> {
         self.next();
         match self.next().ok_or(GlobError::UnclosedClass)? {
@@ -330,7 +336,7 @@ fn literal(character: char) -> Token {
     Token::Literal(character.to_string().into_bytes())
 }
 
-/// Appends a token; joins adjacent literals.
+/// Appends a token. Joins adjacent literals.
 fn push(sequence: &mut Vec<Token>, token: Token) {
     match (sequence.last_mut(), token) {
         (Some(Token::Literal(last)), Token::Literal(more)) => last.extend(more),
@@ -397,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_globs_are_rejected_with_a_way_out() {
+    fn invalid_globs_are_rejected() {
         for (glob, error) in [
             ("[a", GlobError::UnclosedClass),
             ("[]", GlobError::EmptyClass),

@@ -1,4 +1,4 @@
-//! Limits of policies.
+//! Limits of the size of policies.
 
 /// Maximum number of rules.
 pub(super) const RULES_MAX: usize = 10_000;

@@ -1,10 +1,13 @@
 //! Lookup of the first matching rule of an ordered list, name by name from the root of a tree.
 //!
-//! The state after the names of a directory holds only the rules that can still match below the directory, so a rule
-//! for `a/**` costs nothing in `b`. The next names of these rules are indexed: with many rules, a step costs as much
-//! as the rules that match the name. A rule that matches everything below ends the list; without such a rule, the default
-//! decides what no rule matches. Rules just before that end which have the same value as it make no difference, and are
-//! dropped. If no other rules are left, all paths below have the same value.
+//! The state at a directory has only the rules that can still match below the directory, so a rule for `a/**` costs
+//! nothing in `b`. The rules are indexed by the next name that they match: even with many rules, the cost of a step
+//! grows only with the number of rules that match the name.
+//!
+//! A rule that matches every path below a directory ends the list of the state there, because no later rule can decide.
+//! Without such a rule, the default decides paths that no rule matches. Rules directly before the end of the list make
+//! no difference if they have the same value as that last rule, or as the default; they are dropped. If no rule remains
+//! before the end, all paths below have the same value.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,14 +22,15 @@ pub(crate) trait Value: Copy + Eq + fmt::Debug {
     fn fingerprint_byte(self) -> u8;
 }
 
-/// Ordered rules with their values. The first that matches a path decides.
+/// Ordered rules with their values. The first rule that matches a path decides its value.
 #[derive(Debug)]
 pub(crate) struct Matcher<V> {
     rules: Box<[(Arc<Pattern>, V)]>,
+    /// Value of a path that no rule matches.
     default: V,
 }
 
-/// State of a [`Matcher`] after the names of a path.
+/// State of a [`Matcher`] at a path.
 #[derive(Debug)]
 pub(crate) struct State<V> {
     /// Value of the path itself.
@@ -37,7 +41,9 @@ pub(crate) struct State<V> {
     active: Box<[ActiveRule]>,
     /// Value of every path below; `None` if a rule can make a difference there.
     value_of_all_below: Option<V>,
+    /// Transitions to the entries of the directory, made on first use.
     transitions: OnceLock<Transitions<V>>,
+    /// See [`Matcher::fingerprint`].
     fingerprint: OnceLock<[u8; 32]>,
 }
 
@@ -51,24 +57,29 @@ struct ActiveRule {
     positions: u64,
 }
 
-/// Transitions from a state: the rules that stay active after a name, with their new positions, indexed by the name.
+/// Transitions from the state at a directory to those at its entries: the rules that stay active, with their new
+/// positions, indexed by the name of the entry.
 #[derive(Debug)]
 struct Transitions<V> {
     /// Rules that stay active after any name.
     always: Vec<ActiveRule>,
+    /// Transitions by name.
     literals: HashMap<Box<[u8]>, LiteralTransition<V>>,
+    /// Rules that stay active after a name `*.ext`, by extension: the bytes after the last dot of the name.
     extensions: HashMap<Box<[u8]>, Vec<ActiveRule>>,
-    /// Other globs, by the byte that their names start with; `None` for any.
+    /// Other globs, each with the rule that stays active after a name that matches. The key is the first byte of all
+    /// matching names; `None` if these start with different bytes.
     globs: HashMap<Option<u8>, Vec<(Tokens, ActiveRule)>>,
-    /// State after a name that no other entry matches; `None` if it is the state in which the transition starts.
+    /// State after a name that `literals`, `extensions` and `globs` do not match; `None` if the state does not change.
     after_other_name: Option<Arc<State<V>>>,
 }
 
+/// Transition for one name.
 #[derive(Debug)]
 struct LiteralTransition<V> {
-    /// Rules that stay active after the name, besides those after any name.
+    /// Rules that stay active after the name, in addition to [`Transitions::always`].
     targets: Vec<ActiveRule>,
-    /// State after the name, for a name that no wildcard matches.
+    /// State after the name, made on first use. Not used if wildcards match the name, too.
     state: OnceLock<Arc<State<V>>>,
 }
 
@@ -125,15 +136,15 @@ impl<V: Value> Matcher<V> {
     pub(crate) fn value_of(&self, state: &Arc<State<V>>, name: &[u8]) -> V {
         let transitions = self.transitions(state);
         let (literal, wildcards) = transitions.targets(name);
-        let by_any_name = transitions.after_other_name.as_ref().unwrap_or(state).decided_by;
+        let decided_by_always = transitions.after_other_name.as_ref().unwrap_or(state).decided_by;
         let targets = wildcards.iter().chain(literal.into_iter().flat_map(|literal| &literal.targets));
         let accepting = targets.filter(|target| self.accepts(target)).map(|target| target.rule);
-        let decided = accepting.chain(by_any_name).min();
+        let decided = accepting.chain(decided_by_always).min();
         decided.map_or(self.default, |rule| self.rules[rule as usize].1)
     }
 
-    /// Returns a hash of everything that decides the path itself and what is below it. Equal states of
-    /// different matchers have the same fingerprint.
+    /// Returns a hash of everything that decides the values of the path itself and of the paths below it. Equal states
+    /// of different matchers have the same fingerprint.
     pub(crate) fn fingerprint(&self, state: &State<V>) -> [u8; 32] {
         *state.fingerprint.get_or_init(|| {
             let mut hasher = blake3::Hasher::new();
@@ -160,29 +171,30 @@ impl<V: Value> Matcher<V> {
         self.pattern(active).is_end(active.positions)
     }
 
-    /// Creates a state from rules with their positions, in order.
+    /// Creates a state from the rules that have not failed at the path, in order, with their positions.
     fn state(&self, reached: &[ActiveRule]) -> State<V> {
         let decided_by = reached.iter().find(|active| self.accepts(active)).map(|active| active.rule);
         let value = decided_by.map_or(self.default, |rule| self.rules[rule as usize].1);
         let mut active = Vec::new();
-        let mut last = None;
+        // Rule that matches every path below.
+        let mut catch_all = None;
         for it in reached {
             let below = ActiveRule { positions: self.pattern(it).without_end(it.positions), ..*it };
             if self.pattern(it).matches_all_below(it.positions) {
-                last = Some(below);
+                catch_all = Some(below);
                 break;
             }
             if below.positions != 0 {
                 active.push(below);
             }
         }
-        let rest = last.as_ref().map_or(self.default, |last| self.value(last));
-        while active.last().is_some_and(|it| self.value(it) == rest) {
+        let fallback = catch_all.as_ref().map_or(self.default, |rule| self.value(rule));
+        while active.last().is_some_and(|it| self.value(it) == fallback) {
             active.pop();
         }
-        let value_of_all_below = active.is_empty().then_some(rest);
-        if rest != self.default {
-            active.extend(last);
+        let value_of_all_below = active.is_empty().then_some(fallback);
+        if fallback != self.default {
+            active.extend(catch_all);
         }
         let (transitions, fingerprint) = (OnceLock::new(), OnceLock::new());
         State { value, decided_by, active: active.into(), value_of_all_below, transitions, fingerprint }
@@ -212,7 +224,7 @@ impl<V: Value> Matcher<V> {
         }
         transitions.always = merge(&transitions.always, &[]);
         let after_other_name = self.state(&transitions.always);
-        // A state that leads to itself must not refer to itself, or it would never be freed.
+        // A state must not hold a reference to itself, or it would never be freed.
         let is_same = (after_other_name.value, after_other_name.decided_by, &after_other_name.active)
             == (state.value, state.decided_by, &state.active);
         transitions.after_other_name = (!is_same).then(|| Arc::new(after_other_name));
@@ -251,10 +263,12 @@ impl<V> Transitions<V> {
         }
     }
 
-    /// Returns the rules that stay active after a name, besides those after any name: by literals, and by wildcards.
+    /// Returns the rules that stay active after a name, in addition to `always`: those with the name as a literal, and
+    /// those with a wildcard that matches the name.
     fn targets(&self, name: &[u8]) -> (Option<&LiteralTransition<V>>, Vec<ActiveRule>) {
         let mut wildcards = Vec::new();
         if !self.extensions.is_empty() {
+            // A name has one extension: the bytes after its last dot. A name without a dot has none.
             let targets = extension_of(name).and_then(|extension| self.extensions.get(extension));
             wildcards.extend(targets.into_iter().flatten());
         }
@@ -265,7 +279,7 @@ impl<V> Transitions<V> {
     }
 }
 
-/// Joins two lists into one with each rule once, in order.
+/// Joins two lists into one, sorted by rule. A rule that is in both lists gets the positions of both.
 fn merge(a: &[ActiveRule], b: &[ActiveRule]) -> Vec<ActiveRule> {
     let mut all = [a, b].concat();
     all.sort_by_key(|active| active.rule);
@@ -290,11 +304,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Compiles rules. `default` is the value of paths that no rule matches.
     fn matcher(rules: &[(String, bool)], default: bool) -> Matcher<bool> {
         let compile = |(text, value): &(String, bool)| (Arc::new(Pattern::parse(text).unwrap()), *value);
         Matcher::new(rules.iter().map(compile), default)
     }
 
+    /// Returns the value that the first matching rule gives a path, without states.
     fn expected(matcher: &Matcher<bool>, names: &[&[u8]]) -> bool {
         let first = matcher.rules.iter().find(|(pattern, _)| pattern.is_match(names));
         first.map_or(matcher.default, |(_, value)| *value)
@@ -318,15 +334,16 @@ mod tests {
         fn steps_decide_like_a_search_of_the_list(rules in patterns(), default: bool, names in names()) {
             let matcher = matcher(&rules, default);
             let mut state = matcher.start();
-            let mut promised: Option<bool> = None;
+            let mut value_of_all_below: Option<bool> = None;
             for (depth, name) in names.iter().enumerate() {
-                promised = promised.or(state.value_of_all_below());
+                value_of_all_below = value_of_all_below.or(state.value_of_all_below());
                 let path: Vec<&[u8]> = names[..=depth].iter().map(|name| name.as_bytes()).collect();
                 let expected = expected(&matcher, &path);
                 prop_assert_eq!(matcher.value_of(&state, name.as_bytes()), expected);
                 state = matcher.descend(&state, name.as_bytes());
                 prop_assert_eq!(state.value(), expected);
-                prop_assert_eq!(promised.unwrap_or(expected), expected, "a path below has another value");
+                let promised = value_of_all_below.unwrap_or(expected);
+                prop_assert_eq!(promised, expected, "a path below has another value");
             }
         }
 

@@ -1,8 +1,8 @@
-//! Patterns for paths, as sets of states of a nondeterministic automaton.
+//! Patterns for paths, matched by a nondeterministic finite automaton.
 //!
-//! A pattern is a list of components. Position `n` of the automaton means that the first `n` components have
-//! matched, so a set of positions is a bit mask, and a step by one name costs a few operations however many
-//! `**` there are. At a `**` the automaton may stay for any number of names, also none.
+//! A pattern is a list of components. Position `n` of the automaton means that the first `n` components have matched.
+//! The present positions are a bit mask, so a step by one name costs a few operations even with several `**`. At a
+//! `**`, the automaton stays for any number of names, including none.
 
 use std::hash::{Hash, Hasher};
 
@@ -63,8 +63,9 @@ pub(crate) struct Pattern {
     recursive: u64,
 }
 
-/// Rank of a component in comparisons of specificity. A path that has ended stands between the others: it is
-/// less specific than one with more names, and more specific than one that goes on with a last `**`.
+/// Rank of a component in comparisons of specificity, the least specific first. [`Rank::End`] follows the last
+/// component: a pattern is less specific than one that continues after the same components, unless that one only adds a
+/// last `**`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// `**` at the end.
@@ -131,7 +132,7 @@ impl Pattern {
         self.components.get(position as usize)
     }
 
-    /// Returns the positions before any name.
+    /// Returns the positions at the root of a tree.
     pub(crate) fn start(&self) -> u64 {
         self.epsilon_closure(1)
     }
@@ -158,11 +159,12 @@ impl Pattern {
         positions & self.end() != 0
     }
 
-    /// Removes the position after the last component, from which no name leads on.
+    /// Removes the position after the last component: no further name can match there.
     pub(crate) fn without_end(&self, positions: u64) -> u64 {
         positions & !self.end()
     }
 
+    /// Returns the bit of the position after the last component.
     fn end(&self) -> u64 {
         1 << self.components.len()
     }
@@ -184,7 +186,8 @@ impl Pattern {
         self.is_end(positions)
     }
 
-    /// Returns false if no path matches both patterns. Two components with wildcards count as overlapping.
+    /// Returns true if a path may match both patterns. Two components with wildcards always count as overlapping, so
+    /// the result can be true although no path matches both.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         // Positions of the other pattern that were reached together with each position of this one.
         let mut seen = [0u64; COMPONENTS_MAX + 1];
@@ -197,7 +200,7 @@ impl Pattern {
                 let new = other.without_end(theirs) & !seen[a as usize];
                 seen[a as usize] |= new;
                 queue.extend(bits(new).filter_map(|b| {
-                    Some((self.leave(a), other.leave(b))).filter(|_| {
+                    Some((self.after(a), other.after(b))).filter(|_| {
                         match (self.component(a), other.component(b)) {
                             (Some(ours), Some(theirs)) => ours.overlaps(theirs),
                             _ => false,
@@ -210,7 +213,7 @@ impl Pattern {
     }
 
     /// Returns the positions after a name that matches the component at a position.
-    fn leave(&self, position: u32) -> u64 {
+    fn after(&self, position: u32) -> u64 {
         let is_recursive = self.recursive >> position & 1 == 1;
         self.epsilon_closure(1 << if is_recursive { position } else { position + 1 })
     }
@@ -238,7 +241,7 @@ impl Pattern {
 }
 
 impl Component {
-    /// Returns false if no name matches both components.
+    /// Returns true if a name may match both components.
     fn overlaps(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Literal(name), component) | (component, Self::Literal(name)) => component.is_match(name),
@@ -255,7 +258,7 @@ impl Component {
     }
 }
 
-/// Iterates over the components of a path.
+/// Iterates over the components of a path. Empty ones are skipped.
 pub(super) fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }
@@ -269,6 +272,7 @@ pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = u32> {
     })
 }
 
+/// Fails if a pattern is empty, too long, or has a `/` at the start, at the end or next to another.
 fn check_form(text: &str) -> Result<(), PatternError> {
     if text.is_empty() {
         return Err(PatternError::Empty);

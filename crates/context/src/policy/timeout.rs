@@ -1,4 +1,4 @@
-//! Time for the decision of a review, as a rule has it.
+//! Timeout of reviews (conflicts and changes that wait for a decision), as a rule of a policy has it.
 
 use std::time::Duration;
 

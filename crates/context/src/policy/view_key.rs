@@ -1,4 +1,5 @@
-//! Read rules: the policy of an agent reduced to readable or not.
+//! Read rules: the rules of an agent reduced to readable or not. They decide the agent's view: the part of a tree that
+//! it may read. Agents with equal read rules share their views. The key of a view is the hash of these rules.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -7,10 +8,10 @@ use std::sync::Arc;
 use super::matcher::{Matcher, State};
 use super::pattern::{Pattern, names};
 
-/// Domain of the hash of read rules. A change of the canonical form changes its version.
+/// Context string of the hash of read rules. Its version must change when the canonical form changes.
 const KEY_DOMAIN: &str = "elevo workspace view key v1";
 
-/// Maximum number of pairs of rules that are compared. After that, rules are kept that could be dropped.
+/// Maximum number of pairs of rules that are compared. After that, rules that could be dropped are kept.
 const COMPARISONS_MAX: usize = 20_000;
 
 /// Pattern of a rule, and true if the paths that it matches are readable.
@@ -42,8 +43,11 @@ impl fmt::Debug for ViewKey {
 /// Rules that say which paths are readable, in canonical form.
 #[derive(Debug)]
 pub(crate) struct ReadRules {
+    /// Rules; true means readable.
     matcher: Matcher<bool>,
+    /// State at the root of a tree.
     start: Arc<State<bool>>,
+    /// Hash of the rules.
     key: ViewKey,
 }
 
@@ -62,10 +66,12 @@ impl ReadRules {
         self.key
     }
 
+    /// Returns true if every path is readable.
     pub(crate) fn allow_everything(&self) -> bool {
         self.start.is_everywhere(true)
     }
 
+    /// Returns the state at the root of a tree.
     pub(crate) fn start(&self) -> Arc<State<bool>> {
         Arc::clone(&self.start)
     }
@@ -85,20 +91,22 @@ impl ReadRules {
     }
 }
 
-/// Reduces rules to a canonical form, so that agents with different rights to write have the same view.
+/// Reduces rules to a canonical form, so that agents which differ only in their rights to write have the same view key.
+/// `rules` are in order of precedence.
 ///
-/// Dropped are rules with the path of an earlier one, and rules that agree with the default and overrule no later
-/// rule. Adjacent rules with the same value commute, so each run is sorted.
+/// Drops a rule if an earlier rule has the same path. Also drops a rule with the value of the default if no later rule
+/// with the other value overlaps it. The order of adjacent rules with the same value makes no difference, so they are
+/// sorted.
 fn reduce(rules: impl Iterator<Item = (Arc<Pattern>, bool)>, default: bool) -> Vec<ReadRule> {
     let mut seen = HashSet::new();
     let mut rules: Vec<ReadRule> = rules.filter(|(pattern, _)| seen.insert(Arc::clone(pattern))).collect();
-    let mut overruled = Overruled::default();
+    let mut later_rules = LaterRules::default();
     rules.reverse();
     rules.retain(|(pattern, readable)| {
         if *readable == default {
-            return overruled.is_overlapped_by(pattern);
+            return later_rules.may_overlap(pattern);
         }
-        overruled.add(pattern);
+        later_rules.add(pattern);
         true
     });
     rules.reverse();
@@ -108,17 +116,18 @@ fn reduce(rules: impl Iterator<Item = (Arc<Pattern>, bool)>, default: bool) -> V
     rules
 }
 
-/// Rules that disagree with the default and that the rule in question precedes, by their first component.
+/// Rules after the one that [`reduce`] looks at whose value is not the default, indexed by their first component.
 #[derive(Default)]
-struct Overruled {
+struct LaterRules {
     all: Vec<Arc<Pattern>>,
     by_first_component: HashMap<Box<[u8]>, Vec<Arc<Pattern>>>,
-    /// Rules whose first component is a wildcard.
+    /// Rules whose first component has wildcards.
     with_first_wildcard: Vec<Arc<Pattern>>,
+    /// Number of comparisons so far.
     comparisons: usize,
 }
 
-impl Overruled {
+impl LaterRules {
     fn add(&mut self, pattern: &Arc<Pattern>) {
         self.all.push(Arc::clone(pattern));
         match pattern.first_name() {
@@ -127,8 +136,8 @@ impl Overruled {
         }
     }
 
-    /// Returns true if a path can match `pattern` and one of these rules, or after too many comparisons.
-    fn is_overlapped_by(&mut self, pattern: &Pattern) -> bool {
+    /// Returns true if a path may match `pattern` and one of these rules, or after [`COMPARISONS_MAX`] comparisons.
+    fn may_overlap(&mut self, pattern: &Pattern) -> bool {
         let (named, others) = match pattern.first_name() {
             Some(name) => (self.by_first_component.get(name), &self.with_first_wildcard),
             None => (None, &self.all),

@@ -1,9 +1,10 @@
-//! Abandoned snapshots: those that a server made for a head, a view, a completion or a workspace, and could not record
-//! because it was killed.
+//! Removal of abandoned snapshots: those that a server made for a head, a view, a completion or a workspace, and could
+//! not record in the catalog because it was killed; and those of deleted projects.
 //!
-//! The store knows which processes are alive, and the catalog which snapshots are recorded. A snapshot is removed only
-//! if its process has ended, and nothing names it. Snapshots of a server that still runs are not touched, however long
-//! its operation takes.
+//! A new snapshot is *pending* until it is recorded: the store records which process made it. The store knows which
+//! processes have ended, and the catalog which snapshots are recorded. A snapshot is removed only if its process has
+//! ended, and neither a row of the catalog nor a reference in the store names it. Snapshots of a server that still runs
+//! are not touched, however long its operation takes.
 
 use workspace_catalog::Transactions;
 use workspace_state::{Snapshot, SnapshotId, Store, StoreError, WORKSPACE_LABEL};
@@ -16,8 +17,8 @@ use super::{Projects, Result, VIEW_LABEL, references};
 const PAGE_SIZE: usize = 500;
 
 impl Projects {
-    /// Removes the snapshots that killed servers left behind. Returns their number. Those that cannot be removed do
-    /// not keep it from the others: the first of these errors is returned at the end.
+    /// Removes abandoned snapshots. Returns the number of removed ones. After an error it goes on with the next page of
+    /// snapshots, and returns the first error at the end.
     pub async fn remove_abandoned(&self) -> Result<usize> {
         let store = self.store.clone();
         let abandoned = blocking(move || Ok(store.abandoned_snapshots()?)).await?;
@@ -32,7 +33,8 @@ impl Projects {
     }
 
     async fn remove_abandoned_page(&self, ids: Vec<SnapshotId>) -> Result<usize> {
-        // Those that stay are found without keeping others from writing to the catalog.
+        // The first search does not wait for transactions that write to the catalog at the moment. Only if it leaves
+        // snapshots to remove, a second search waits for them.
         let ids = self.settle_recorded(ids, Transactions::Ended).await?;
         let (ids, _) = self.find_unneeded(ids).await?;
         if ids.is_empty() {
@@ -44,7 +46,7 @@ impl Projects {
         blocking(move || remove(&store, &unneeded)).await
     }
 
-    /// Ends the pending state of the snapshots that the catalog has. Returns the others.
+    /// Ends the pending state of the snapshots that the catalog has recorded. Returns the others.
     async fn settle_recorded(
         &self,
         ids: Vec<SnapshotId>,
@@ -59,7 +61,7 @@ impl Projects {
         Ok(others)
     }
 
-    /// Returns the snapshots that no sandbox and no workspace needs.
+    /// Returns the snapshots that no sandbox and no workspace needs: their ids, and the same with their records.
     async fn find_unneeded(&self, ids: Vec<SnapshotId>) -> Result<(Vec<SnapshotId>, Vec<Found>)> {
         let store = self.store.clone();
         let find = move || ids.into_iter().map(|id| Ok((id, store.find_snapshot(&id)?))).collect();
@@ -76,10 +78,10 @@ impl Projects {
     }
 }
 
-/// Snapshot with its id; `None` if it is not in the store.
+/// Id of a snapshot, and its record; `None` if it is not in the store.
 type Found = (SnapshotId, Option<Snapshot>);
 
-/// Removes snapshots that nothing in the catalog names. Those that a reference protects stay. Returns the number of
+/// Removes snapshots that nothing in the catalog names. Snapshots that a reference protects stay. Returns the number of
 /// removed ones.
 fn remove(store: &Store, unneeded: &[Found]) -> Result<usize> {
     let ids: Vec<SnapshotId> = unneeded.iter().map(|(id, _)| *id).collect();
@@ -96,12 +98,12 @@ fn remove(store: &Store, unneeded: &[Found]) -> Result<usize> {
     Ok(removed)
 }
 
-/// Removes a snapshot, and a reference that only its completion would have needed. Returns false if it stays, or
-/// another server has removed it.
+/// Removes a snapshot. If it was made for a completion that was never queued, also removes the reference that was set
+/// for that completion. Returns false if the snapshot stays, or if another server has removed it.
 fn remove_one(store: &Store, id: SnapshotId, snapshot: Option<&Snapshot>) -> Result<bool> {
     let project = snapshot.and_then(project_of_push);
     let result = match project.map(|project| references::name_of(&project, id)) {
-        // Protected for a completion that was not queued, or not protected yet.
+        // The server was killed between this reference and the row of the completion.
         Some(name) if store.reference(&name)? == Some(id) => store.remove_reference_with_snapshot(&name, id),
         _ => store.remove_snapshots(&[id]),
     };
@@ -116,9 +118,9 @@ fn remove_one(store: &Store, id: SnapshotId, snapshot: Option<&Snapshot>) -> Res
     }
 }
 
-/// Returns the project of a snapshot that is no view. If such a snapshot has a reference, it was made for a completion
-/// of work from outside (`direct.rs`). No other completion can name it, because each attempt makes a snapshot of its
-/// own.
+/// Returns the project of a snapshot; `None` for a view, and without a project. If a snapshot of a project is no view,
+/// and has a reference with the name of [`references::name_of`], it was made for a completion of work from outside of
+/// this server (`direct.rs`). No other completion names it, because each attempt makes its own snapshot.
 fn project_of_push(snapshot: &Snapshot) -> Option<String> {
     let is_view = snapshot.labels.contains_key(VIEW_LABEL);
     snapshot.labels.get(PROJECT_LABEL).filter(|_| !is_view).cloned()

@@ -1,7 +1,8 @@
-//! A project as an agent sees it: the files that its policy shows, and the changes of these files.
+//! A project as an agent sees it: the files that the policy shows to it, and the changes of these files.
 //!
-//! An agent counts only the changes that it can see: the *number* of a change is its sequence for the agent. With the
-//! sequences of the project, a gap would tell that hidden files changed.
+//! The *sequence* of a change of a project counts all changes of its head (the snapshot of its present files). The
+//! *number* of a change counts only those that the agent can see, and takes the place of the sequence for the agent: a
+//! gap in the sequences would reveal that hidden files changed.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,15 +13,16 @@ use workspace_state::{Snapshot, SnapshotId};
 use super::Projects;
 use super::error::{ProjectError, Result};
 use super::store_access::{blocking, find_snapshot};
+use super::versions::FILE_ID_PREFIX;
 use crate::policy::{AgentPolicy, ViewKey};
 
 /// Number of changed paths that are read at a time.
 const PATHS_PER_PAGE: u32 = 5_000;
 /// Maximum number of views whose visible changes are cached.
 const CACHED_VIEWS_MAX: usize = 1_000;
-/// Length of the hash that is the id of a file for an agent: that of a UUID in hex, as in the ids for the owner.
-const FILE_ID_LENGTH: usize = 32;
-/// Maximum number of snapshots of views of earlier heads that are kept.
+/// Length in characters of the hash in the id of a file for an agent.
+const FILE_ID_HASH_LENGTH: usize = 32;
+/// Maximum number of snapshots of views of earlier heads that are kept in the store.
 const EARLIER_VIEWS_MAX: usize = 64;
 
 /// A project as an agent sees it.
@@ -28,7 +30,7 @@ const EARLIER_VIEWS_MAX: usize = 64;
 pub struct AgentView {
     project: Project,
     policy: AgentPolicy,
-    /// Sequences (of the project) of the changes that the agent can see, in order; `None` if it can see all.
+    /// Sequences of the changes that the agent can see, in order; `None` if it can see all.
     visible: Option<Arc<Vec<i64>>>,
 }
 
@@ -41,7 +43,7 @@ struct ChangesOfView {
     sequences: Arc<Vec<i64>>,
 }
 
-/// View of a project: what all agents see that may read the same paths.
+/// Key of a view of a project. Agents that may read the same paths share a view.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ProjectView {
     /// Id of the project.
@@ -84,12 +86,12 @@ impl AgentView {
         self.policy.access(path).can_read()
     }
 
-    /// Returns the number of changes that the agent can see: the sequence of the project for the agent.
+    /// Returns the number of the newest change that the agent can see; 0 if it can see none.
     pub fn sequence(&self) -> i64 {
         self.agent_sequence_at(self.project.sequence)
     }
 
-    /// Converts a sequence of the project to that of the agent: the number of changes up to it that the agent can see.
+    /// Converts a sequence of the project to the number of the newest visible change up to it.
     pub fn agent_sequence_at(&self, sequence: i64) -> i64 {
         match &self.visible {
             None => sequence,
@@ -97,7 +99,7 @@ impl AgentView {
         }
     }
 
-    /// Converts a sequence of the agent to that of the project; 0 for 0, `None` if there is no such change yet.
+    /// Converts the number of a change to its sequence; 0 for 0, `None` if there is no such change yet.
     pub fn sequence_of(&self, number: i64) -> Option<i64> {
         match (&self.visible, number) {
             (_, 0) => Some(0),
@@ -106,27 +108,30 @@ impl AgentView {
         }
     }
 
-    /// Returns the versions of the file that has a path for the agent, or was the last one to have it. `versions` are
-    /// those of a file under all its paths, newest first. For the agent, a move to a hidden path removes the file, and
-    /// a move back adds another file. The id of a file for the agent is a hash of its first version.
+    /// Converts versions of a file, under all its paths and newest first, to those that the agent sees. For the agent,
+    /// a move to a hidden path removes the file, and a move back adds another file. Returns the versions of the newest
+    /// of these files that has or had the path `path`. The id of a file for the agent has a hash of its first version,
+    /// and looks like any other file id.
     fn versions(&self, path: &[u8], versions: Vec<FileVersion>) -> Vec<FileVersion> {
         let mut files: Vec<Vec<FileVersion>> = vec![Vec::new()];
         for version in versions {
             let Some(version) = self.version(version) else { continue };
-            let ends = version.version.change == FileChange::Removed;
-            let starts = version.version.change == FileChange::Added;
-            if ends {
+            // The newest version comes first: a file begins here with its removal, and ends with its addition.
+            let is_last_version = version.version.change == FileChange::Removed;
+            let is_first_version = version.version.change == FileChange::Added;
+            if is_last_version {
                 files.push(Vec::new());
             }
             files.last_mut().into_iter().for_each(|file| file.push(version.clone()));
-            if starts {
+            if is_first_version {
                 files.push(Vec::new());
             }
         }
         let has_path = |file: &Vec<FileVersion>| file.iter().any(|version| version.version.path == path);
         let mut found = files.into_iter().find(has_path).unwrap_or_default();
         let first = found.last().map(|first| format!("{}/{}", first.version.file_id, first.sequence));
-        let id = first.map(|first| blake3::hash(first.as_bytes()).to_hex()[..FILE_ID_LENGTH].to_owned());
+        let hash = first.map(|first| blake3::hash(first.as_bytes()).to_hex());
+        let id = hash.map(|hash| format!("{FILE_ID_PREFIX}{}", &hash[..FILE_ID_HASH_LENGTH]));
         for version in &mut found {
             version.version.file_id.clone_from(id.as_ref().unwrap_or(&String::new()));
         }
@@ -140,6 +145,7 @@ impl AgentView {
         let came_from_hidden = version.previous_path.as_deref().is_some_and(|previous| !self.shows(previous));
         match (self.shows(&version.path), came_from_hidden) {
             (true, false) => {}
+            // The file was moved from a hidden path: for the agent it was added.
             (true, true) => {
                 version.previous_path = None;
                 version.change = FileChange::Added;
@@ -169,17 +175,18 @@ impl Projects {
         Ok(AgentView { project: project.clone(), policy, visible })
     }
 
-    /// Returns the view again, with the present state of the project: its changes since then, and its policy in force.
+    /// Returns the view of the same agent of the present state of the project: with later changes, and the policy that
+    /// is now in force.
     pub async fn renewed(&self, view: &AgentView) -> Result<AgentView> {
         let project = self.catalog.projects().get(&view.project.id).await?;
         let not_found = || ProjectError::NotFound { project: view.project.name.clone() };
         self.agent_view(&project.ok_or_else(not_found)?, view.policy.agent()).await
     }
 
-    /// Returns the files that an agent sees: those of the present head, or those after the change with this number.
-    /// Returns `None` only for an agent that reads everything, if there is no head. Any other agent gets a snapshot,
-    /// which is empty if the agent sees nothing: it cannot tell a project without files from one whose files are
-    /// hidden.
+    /// Returns a snapshot of the files that an agent sees: of the present head, or after the change with this number.
+    /// Returns `None` only for an agent that reads everything, before the first change. Any other agent gets a
+    /// snapshot, which is empty if the agent sees nothing: so it cannot tell a project without files from one with only
+    /// hidden files.
     pub async fn agent_head(&self, view: &AgentView, number: Option<i64>) -> Result<Option<Snapshot>> {
         let project = &view.project;
         let sequence = match number {
@@ -202,8 +209,8 @@ impl Projects {
         blocking(move || Ok(Some(find_snapshot(&store, id)?))).await
     }
 
-    /// Returns the newest versions, at most `limit`, of the file that has a path for the agent, or was the last one to
-    /// have it, with the numbers of their changes as sequences. A hidden path has no versions.
+    /// Returns the newest versions, at most `limit`, of the file that has a path for the agent, or else was the last
+    /// one to have it. The field `sequence` of a version has the number of its change. A hidden path has no versions.
     pub async fn agent_versions(
         &self,
         view: &AgentView,
@@ -217,7 +224,7 @@ impl Projects {
         let mut found = versions.of_path(&view.project.id, path, None, limit).await?;
         let oldest = found.last().filter(|_| found.len() as u64 == u64::from(limit)).cloned();
         let Some(oldest) = oldest else { return Ok(view.versions(path, found)) };
-        // Without the beginning of the file, its id for the agent would change with every new version.
+        // The id of the file for the agent is a hash of its first version, which may be older than `oldest`.
         let id = &oldest.version.file_id;
         found.extend(versions.moves_of_file(&view.project.id, id, oldest.sequence, limit).await?);
         let mut found = view.versions(path, found);
@@ -240,12 +247,13 @@ impl Projects {
         }
         let (projects, policy) = (self.clone(), policy.clone());
         blocking(move || {
-            // Nothing mounts an earlier view, so it needs no layers over those of a parent.
+            // No workspace is made from an earlier view. So it needs no parent, from which layers (read-only
+            // directories under workspaces) could be derived.
             let no_parents = Vec::new();
             let made = projects.commit_view(&key.view.project, head.as_ref(), &policy, no_parents)?.id;
             let evicted = projects.earlier_views.insert(key, made);
-            // A response that is still sent from a removed snapshot is not disturbed: its content is removed much
-            // later.
+            // A response that is still reading a removed snapshot is not disturbed: garbage collection removes the
+            // content much later.
             projects.store.remove_snapshots(&evicted)?;
             Ok(made)
         })
@@ -260,7 +268,7 @@ impl ProjectView {
 }
 
 impl VisibleChanges {
-    /// Returns the sequences of the changes that a policy shows, up to the present head of `project`.
+    /// Returns the sequences of the changes that a policy shows, up to the head of `project`.
     async fn of(&self, catalog: &Catalog, project: &Project, policy: &AgentPolicy) -> Result<Arc<Vec<i64>>> {
         let changes = self.lock_of(ProjectView::of(project, policy));
         let mut changes = changes.lock().await;
@@ -310,13 +318,13 @@ impl EarlierViews {
         views.iter().find(|(found, _)| found == key).map(|(_, view)| *view)
     }
 
-    /// Adds a view. Returns the snapshots to remove: the oldest one, and a twin of `view` that another request made
-    /// meanwhile.
+    /// Adds a view. Returns the snapshots that the caller must remove: the oldest one if there are too many, and a
+    /// duplicate of `view` that another request made meanwhile.
     fn insert(&self, key: EarlierHead, view: SnapshotId) -> Vec<SnapshotId> {
         let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let twin = views.iter().position(|(found, _)| *found == key).and_then(|index| views.remove(index));
+        let equal = views.iter().position(|(found, _)| *found == key).and_then(|index| views.remove(index));
         views.push_back((key, view));
         let oldest = if views.len() > EARLIER_VIEWS_MAX { views.pop_front() } else { None };
-        [twin, oldest].into_iter().flatten().map(|(_, view)| view).collect()
+        [equal, oldest].into_iter().flatten().map(|(_, view)| view).collect()
     }
 }

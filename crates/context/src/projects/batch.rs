@@ -1,4 +1,5 @@
-//! Merge of all queued completions of a project. One transaction moves the head over all results.
+//! Merge of the queued completions of a project into its head, in batches. A completion is finished work of an agent;
+//! the head is the snapshot of the present files. One transaction records all results of a batch and moves the head.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use super::{
 use crate::policy::Policy;
 use crate::projects::ProjectError;
 
-/// Maximum number of completions that are merged before the head moves.
+/// Maximum number of completions in a batch.
 const BATCH_MAX: u32 = 200;
 /// Number of changed files after which a batch ends, since all of them are in memory and recorded at once.
 const CHANGES_MAX: usize = 20_000;
@@ -31,7 +32,7 @@ const CHANGES_MAX: usize = 20_000;
 /// Completions that were merged in the store, but are not recorded yet.
 #[derive(Default)]
 struct Merged {
-    /// Results in the order of the completions, with the differences of the heads before and after.
+    /// Results in the order of the completions, with the differences between the heads before and after.
     outcomes: Vec<(Completion, MergeOutcome, Vec<Difference>)>,
     /// Completions that could not be merged, with the reason.
     failed: Vec<(Completion, String)>,
@@ -45,7 +46,7 @@ pub(super) enum BatchEnd {
     Decided,
     /// The queued completions that are left have failed, so the next batch would only have them again.
     Failed,
-    /// No completion was queued.
+    /// No completion was queued, or the project does not exist.
     Empty,
 }
 
@@ -81,7 +82,8 @@ impl Projects {
 
     /// Merges completions one after another, each into the head that the one before it made.
     async fn merge(&self, project: &Project, policy: Policy, queued: Vec<Completion>) -> Result<Merged> {
-        // Snapshot of the last decided completion of each workspace round; `None` if there is none.
+        // Snapshot of the last decided completion of each round (the time of a workspace between two moves to a newer
+        // head); `None` if there is none.
         let mut bases = HashMap::new();
         for round in queued.iter().filter_map(|completion| completion.completion.round_id.as_ref()) {
             if !bases.contains_key(round) {
@@ -119,6 +121,8 @@ impl Projects {
         .await
     }
 
+    /// Counts a failed attempt for each completion that could not be merged. After several attempts the catalog gives
+    /// it the state `failed`.
     async fn record_failures(&self, project: &Project, failed: &[(Completion, String)]) -> Result<()> {
         for (completion, error) in failed {
             let Completion { completion, .. } = completion;
@@ -128,8 +132,8 @@ impl Projects {
                 error,
                 "failed to merge a completion"
             );
-            let data = json!({ "project": project.name, "projectId": project.id, "completionId": completion.id, "agent": completion.agent,
-                "reason": error });
+            let data = json!({ "project": project.name, "projectId": project.id, "completionId": completion.id,
+                "agent": completion.agent, "reason": error });
             let event = NewEvent { kind: EventKind::CompletionFailed, data };
             self.catalog
                 .completions()
@@ -157,12 +161,12 @@ impl Projects {
             AdvanceResult::Advanced { .. } => {
                 self.completion_decided.notify_waiters();
                 failpoint::hit("merge-advanced")?;
-                // `project` is as before the transaction, so this is the sequence of the former head.
+                // `project` was read before the transaction, so this is the sequence of the former head.
                 references::set(&self.store, &self.catalog, &project.id, project.sequence).await?;
                 self.end_pending(&project.id, heads).await?;
                 Ok(true)
             }
-            // Nothing was recorded: the head or the policy is another one, or another server decided a completion.
+            // Nothing was recorded: the head or the policy has changed, or another server decided a completion.
             AdvanceResult::Moved { .. } | AdvanceResult::StateChanged => {
                 let store = self.store.clone();
                 blocking(move || Ok(store.remove_snapshots(&heads)?)).await?;
@@ -171,6 +175,8 @@ impl Projects {
         }
     }
 
+    /// Returns everything that the transaction of a batch records: the new heads with their file versions, the outcomes
+    /// of the completions, the reviews to open and the events.
     async fn advance_of(
         &self,
         project: &Project,
@@ -217,7 +223,7 @@ impl Projects {
             let event = |sequence| completion_event(event_of(state), project, new, sequence);
             advance.events.push((project.owner.clone(), event(sequence)));
             if let Some(workspace_owner) = &new.workspace_owner {
-                // Without the sequence: an agent counts only the changes that it can see.
+                // Without the sequence, which would reveal the number of hidden changes to an agent.
                 advance.events.push((workspace_owner.clone(), event(None)));
             }
             advance.completions.push(CompletionOutcome {
@@ -237,9 +243,10 @@ impl Projects {
     }
 }
 
-/// Merges completions in order. A completion that fails does not hold up the others, unless the reason is the machine:
-/// then all stay queued. Later completions of the same workspace round contain the changes of the failed one, so they
-/// stay queued, too. `bases` has the snapshot of the last decided completion of each round; `None` if there is none.
+/// Merges completions in order. After a temporary error, such as a full disk, all completions stay queued. Any other
+/// error concerns only the completion that caused it, and the later ones of the same round: these contain its changes,
+/// so they stay queued, too. `bases` has the snapshot of the last decided completion of each round; `None` if there is
+/// none.
 fn merge_all(
     merger: &mut CompletionMerger<'_>,
     project: &str,
@@ -247,10 +254,10 @@ fn merge_all(
     queued: Vec<Completion>,
     mut bases: HashMap<String, Option<SnapshotId>>,
 ) -> Result<Merged> {
-    let (mut merged, mut waiting, mut changes) = (Merged::default(), HashSet::new(), 0);
+    let (mut merged, mut failed_rounds, mut changes) = (Merged::default(), HashSet::new(), 0);
     for completion in queued {
         let round = completion.completion.round_id.clone();
-        if round.as_ref().is_some_and(|round| waiting.contains(round)) {
+        if round.as_ref().is_some_and(|round| failed_rounds.contains(round)) {
             continue;
         }
         if changes >= CHANGES_MAX {
@@ -269,7 +276,7 @@ fn merge_all(
             Err(error) if error.is_temporary() => return Err(error),
             Err(error) => {
                 merger.discard_heads_after(heads);
-                waiting.extend(round);
+                failed_rounds.extend(round);
                 merged.failed.push((completion, error.to_string()));
             }
         }
@@ -277,8 +284,8 @@ fn merge_all(
     Ok(merged)
 }
 
-/// Merges a completion. A workspace that completed work before still has these earlier changes. The snapshot of its
-/// last completion has them, too, and is therefore the base of this completion.
+/// Merges a completion. A workspace that completed work before still has the earlier changes. The snapshot of its last
+/// completion has them, too, and is therefore the base of this merge.
 fn merge_one(
     merger: &mut CompletionMerger<'_>,
     project: &str,
@@ -287,8 +294,8 @@ fn merge_one(
     bases: &mut HashMap<String, Option<SnapshotId>>,
 ) -> Result<(MergeOutcome, Vec<Difference>)> {
     let new = &completion.completion;
-    let before = new.round_id.as_ref().and_then(|round| bases.get(round).copied().flatten());
-    let base = before.map_or_else(|| parse_snapshot(&new.base_snapshot), Ok)?;
+    let previous = new.round_id.as_ref().and_then(|round| bases.get(round).copied().flatten());
+    let base = previous.map_or_else(|| parse_snapshot(&new.base_snapshot), Ok)?;
     let theirs = parse_snapshot(&new.theirs_snapshot)?;
     let work = Work { project, completion: &new.id, agent: &new.agent, base, theirs };
     let outcome = merger.merge(head, &work)?;
@@ -335,6 +342,7 @@ fn review_opened(project: &Project, completion: &NewCompletion, review: &str) ->
     }
 }
 
+/// Returns an event about a completion. `sequence` is that of the head that first has changes of it, if any.
 fn completion_event(
     kind: EventKind,
     project: &Project,

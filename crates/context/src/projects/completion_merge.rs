@@ -1,7 +1,9 @@
-//! Merge of one completion into a head. It reads and writes only the store: the caller moves the head in the catalog.
+//! Merge of one completion (finished work of an agent) into a head (the snapshot of the present files of a project).
+//! This module reads and writes only the store: the caller moves the head in the catalog.
 //!
-//! The changes of an agent are checked and merged in its view of the head, so that nothing about hidden files can
-//! reach it, and the result is lifted onto the full head.
+//! The changes of an agent are checked and merged in its view of the head: the part that it may read. So the report
+//! about the merge reveals nothing about hidden files. The merged view is then lifted: its changes are applied to the
+//! full head.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,30 +13,33 @@ use workspace_state::{Durability, NewSnapshot, Snapshot, SnapshotId, Store, Tree
 use super::error::{ProjectError, Result};
 use super::git_directory::GitDirectory;
 use super::head_authors::HeadAuthors;
-use crate::check::{Checked, Refused, RenamedAddition, check_changes, take_back_taken_name};
+use crate::check::{Checked, Refused, RenamedAddition, check_changes, revert_at_occupied_path};
 use crate::lift::{LiftError, lift};
 use crate::policy::{AgentPolicy, Policy};
 use crate::view::{ViewCache, view};
 
-/// Label of a head that was made for a completion, with the id of the completion.
+/// Name of the label of a head that was made for a completion. Its value is the id of the completion.
 pub const COMPLETION_LABEL: &str = "completion";
-/// Label of a snapshot of a project, with the id of the project.
+/// Name of the label of a snapshot of a project. Its value is the id of the project.
 pub const PROJECT_LABEL: &str = "project";
 
 /// Completed work to merge into a head.
 #[derive(Debug, Clone)]
 pub(super) struct Work<'a> {
+    /// Id of the project.
     pub(super) project: &'a str,
+    /// Id of the completion.
     pub(super) completion: &'a str,
     pub(super) agent: &'a str,
-    /// Snapshot of the previous completion of the same round that was merged or refused; without one, the snapshot
-    /// from which the workspace was made or last rebased.
+    /// Snapshot of the previous completion of the same round (the time of the workspace between two moves to a newer
+    /// head) that was merged or refused; without one, the snapshot from which the workspace was made or last rebased.
     pub(super) base: SnapshotId,
     /// Snapshot of the workspace with the changes.
     pub(super) theirs: SnapshotId,
 }
 
-/// Result of merging one completion. With open conflicts, its completion gets the state `in_review`, else `landed`.
+/// Result of merging one completion. The completion gets the state `in_review` if there are conflicts, `refused` if
+/// changes were refused and the head does not change, and `landed` otherwise.
 #[derive(Debug)]
 pub(super) struct MergeOutcome {
     /// New head; `None` if the head does not change.
@@ -48,8 +53,8 @@ pub(super) struct MergeOutcome {
     pub(super) conflicts: Vec<TreeConflict>,
     /// Changes that the policy refused.
     pub(super) refused: Vec<Refused>,
-    /// Additions that were kept under another name, because the head has the name by now and the agent may only
-    /// read and add there ([`Access::ReadAdd`](crate::policy::Access::ReadAdd)).
+    /// Additions that were kept under another name: the head has the name by now, and the agent may only read and add
+    /// there ([`Access::ReadAdd`](crate::policy::Access::ReadAdd)).
     pub(super) renamed: Vec<RenamedAddition>,
     /// True if the agent changed anything, refused changes included.
     pub(super) has_changes: bool,
@@ -61,6 +66,7 @@ pub(super) struct CompletionMerger<'a> {
     pub(super) policy: &'a Policy,
     pub(super) views: &'a ViewCache,
     pub(super) git: GitDirectory,
+    /// Authors of the files of the head, for conflict rules that compare priorities.
     pub(super) authors: HeadAuthors,
     /// Snapshots of intermediate trees, which are not needed after the merge.
     pub(super) temporary: Vec<SnapshotId>,
@@ -84,12 +90,13 @@ impl<'a> CompletionMerger<'a> {
         self.heads.len()
     }
 
-    /// Lets [`Self::clean_up`] remove the heads after the first `count`.
+    /// Discards the heads after the first `count`: [`Self::clean_up`] removes them.
     pub(super) fn discard_heads_after(&mut self, count: usize) {
         self.temporary.extend(self.heads.drain(count..));
     }
 
-    /// Merges a completion into `head`. The new head is committed, but not synced, and pending.
+    /// Merges a completion into `head`. The new head is committed, but not synced. It is pending: another server
+    /// removes it if this process ends before the head is recorded in the catalog.
     pub(super) fn merge(&mut self, head: &Snapshot, work: &Work<'_>) -> Result<MergeOutcome> {
         let agent = self.policy.for_agent(work.agent);
         let full = Tree::of_snapshot(self.store, head)?;
@@ -106,7 +113,7 @@ impl<'a> CompletionMerger<'a> {
         let options = self.options(agent.merge_rules(), (&base, &ours, &theirs))?;
         let mut merged = merge_trees(&base, &ours, &theirs, &options)?;
         let strategies = merged.merged.iter().map(|file| (file.path.0.clone(), file.strategy)).collect();
-        // `decided` has the decision of a conflict rule.
+        // `decided` has the decision of a conflict rule; `None` if no rule resolves the conflict.
         let needs_review = |conflict: &TreeConflict| conflict.decided.is_none();
         let conflicts: Vec<TreeConflict> = merged.conflicts.into_iter().filter(needs_review).collect();
         apply_removals_of_head(&mut merged.tree, &ours, &conflicts)?;
@@ -124,8 +131,9 @@ impl<'a> CompletionMerger<'a> {
         Ok(MergeOutcome { head, base: work.base, strategies, conflicts, refused, renamed, has_changes })
     }
 
-    /// Returns the options of a merge of trees: base, ours, which is a view of the head, and theirs. The changes of the agent
-    /// are later than everything in the head, whatever the times of its files.
+    /// Returns the options of a merge of three trees: the base, ours (a view of the head) and theirs. For rules that
+    /// compare times, the changes of the agent count as later than everything in the head, whatever the times of its
+    /// files.
     pub(super) fn options(&self, rules: PathRules, trees: (&Tree, &Tree, &Tree)) -> Result<TreeOptions> {
         let authors = match rules.depends_on_author() {
             true => self.authors.of_conflicts(trees, self.policy)?,
@@ -135,8 +143,8 @@ impl<'a> CompletionMerger<'a> {
         Ok(TreeOptions { rules, ours, theirs, authors, ..TreeOptions::default() })
     }
 
-    /// Applies a merged view to the full head. A merge follows renames, so it can carry a change to a path that the
-    /// agent may not change: such changes are taken back and added to `refused`. Returns `None` if nothing is left.
+    /// Applies a merged view to the full head. A merge follows renames, so it can move a change to a path that the
+    /// agent may not change. Such changes are reverted and added to `refused`. Returns `None` if no change is left.
     fn lift(
         &mut self,
         full: &Tree,
@@ -157,7 +165,7 @@ impl<'a> CompletionMerger<'a> {
                 lifted => return Ok(Some(lifted?)),
             };
             // Reverts the change at the path that a hidden entry of the head occupies.
-            let checked = take_back_taken_name(ours, &merged, &path.0, agent)?;
+            let checked = revert_at_occupied_path(ours, &merged, &path.0, agent)?;
             let allowed = match checked.tree {
                 Some(mut allowed) => self.commit_temporary(&mut allowed)?,
                 None => merged.clone(),
@@ -190,7 +198,7 @@ impl<'a> CompletionMerger<'a> {
         }
     }
 
-    /// Commits an intermediate tree: trees can only be compared and lifted when they are in the store.
+    /// Commits an intermediate tree: trees can be compared and lifted only when they are in the store.
     fn commit_temporary(&mut self, tree: &mut VirtualTree) -> Result<Tree> {
         let snapshot = tree.commit(unsynced())?;
         self.temporary.push(snapshot.id);
@@ -206,9 +214,9 @@ impl<'a> CompletionMerger<'a> {
     }
 }
 
-/// Removes entries that the head has removed and the agent has changed or renamed: [`merge_trees`] keeps such entries,
-/// but here they stay removed, as in the head, until their review is decided. Directories that were made for them go
-/// with them.
+/// Removes entries that the head has removed and the agent has changed or renamed. [`merge_trees`] keeps such entries,
+/// but here they stay removed, as in the head, until their review is decided. Also removes parent directories that the
+/// merge added for them.
 fn apply_removals_of_head(merged: &mut VirtualTree, ours: &Tree, conflicts: &[TreeConflict]) -> Result<()> {
     let is_removal =
         |class: ConflictClass| matches!(class, ConflictClass::ModifyDelete | ConflictClass::RenameDelete);

@@ -1,30 +1,35 @@
-//! Merge daemon: lands the completions that wait, escalates or expires reviews that nobody decided in time, and
-//! removes abandoned snapshots.
+//! Merge daemon of a server. It has three tasks:
+//!
+//! - It lands queued completions: finished work of agents is merged into the heads (present files) of projects.
+//! - It escalates or expires reviews (conflicts that wait for a decision) that nobody decided in time.
+//! - It removes abandoned snapshots, which killed servers or deleted projects left behind.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use workspace_catalog::now;
 
 use super::batch::BatchEnd;
 use super::merges::{Attempt, Merges};
-use super::reviews::now;
 use super::{Projects, Result, references};
 
-/// Duration of the lease of a project. A killed server delays the merges of others by at most this time.
+/// Time to live of the lease of a project, which lets only one server merge its completions. A killed server delays
+/// the merges of other servers by at most this time.
 const LEASE_TTL: Duration = Duration::from_secs(5);
-/// Duration after which a project with more completions gives way to others.
-const TURN: Duration = Duration::from_secs(1);
+/// Maximum duration of the merges of one project while other projects may wait. A batch is not interrupted.
+const TURN_MAX: Duration = Duration::from_secs(1);
 /// Interval at which overdue reviews are looked for.
 const REVIEWS_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay before overdue reviews are looked for again after some could not be settled.
 const REVIEWS_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// Interval at which snapshots are looked for that killed servers left behind.
+/// Interval at which abandoned snapshots are looked for.
 const ABANDONED_POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// Number of projects that are listed at a time.
+/// Number of projects in a page of a list.
 const PAGE_SIZE: u32 = 100;
 
-/// Merge daemon of a server. Drop its future to stop it: completions that it has not recorded stay queued.
+/// Merge daemon of a server. Drop the future of [`Self::run`] to stop it: completions that it has not recorded stay
+/// queued.
 #[derive(Debug)]
 pub struct Daemon {
     projects: Projects,
@@ -32,13 +37,13 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Creates the daemon of a server with that name.
+    /// Creates the daemon of the server with this name.
     pub fn new(projects: Projects, server: String) -> Self {
         Self { projects, server }
     }
 
-    /// Finishes what a crash interrupted, and then lands completions, settles overdue reviews and removes abandoned
-    /// snapshots until the future is dropped.
+    /// Sets references that are missing after a crash. Then lands completions, settles overdue reviews and removes
+    /// abandoned snapshots until the future is dropped.
     pub async fn run(self) {
         if let Err(error) = self.repair_references().await {
             tracing::warn!(%error, "failed to restore the references of projects");
@@ -47,6 +52,7 @@ impl Daemon {
         tokio::join!(daemon.run_merges(), daemon.settle_reviews(), daemon.remove_abandoned());
     }
 
+    /// Lands completions when this server queues one, and at intervals those that other servers queued.
     async fn run_merges(self: &Arc<Self>) {
         let (mut merges, mut cursor) = (Merges::default(), None);
         loop {
@@ -74,8 +80,8 @@ impl Daemon {
         }
     }
 
-    /// Removes the snapshots that killed servers left behind, at first those of the former server, and what is left of
-    /// deleted projects.
+    /// Removes abandoned snapshots, and finishes the deletions of projects that a crash interrupted: once at the start,
+    /// and then at intervals.
     async fn remove_abandoned(&self) {
         loop {
             if let Err(error) = self.projects.finish_deletions().await {
@@ -90,9 +96,9 @@ impl Daemon {
         }
     }
 
-    /// Starts a task for each project with queued completions, as long as there is room. A project that takes long
-    /// does not delay others. `cursor` is the project after which this call starts, `None` for the first one. Returns
-    /// the cursor for the next call, so that all projects get their turn.
+    /// Starts a task for each project with queued completions, up to the limit of concurrent merges. A project that
+    /// takes long does not delay others. `cursor` is the project after which this call starts; `None` starts with the
+    /// first one. Returns the cursor for the next call, so that all projects get their turn.
     async fn start_merges(
         self: &Arc<Self>,
         merges: &mut Merges,
@@ -120,6 +126,7 @@ impl Daemon {
         Ok(cursor)
     }
 
+    /// Lands the queued completions of a project. Logs an error.
     async fn attempt(&self, project: &str) -> Attempt {
         match self.land_project(project).await {
             Ok(attempt) => attempt,
@@ -144,8 +151,8 @@ impl Daemon {
         }
     }
 
-    /// Lands the queued completions of a project, unless another server does. Goes on with those that come meanwhile
-    /// until its turn ends.
+    /// Lands the queued completions of a project, unless another server has its lease. Goes on with completions that
+    /// are queued meanwhile, for at most [`TURN_MAX`].
     async fn land_project(&self, project: &str) -> Result<Attempt> {
         let leases = self.projects.catalog.leases();
         let ttl = LEASE_TTL.as_millis() as i64;
@@ -155,10 +162,12 @@ impl Daemon {
         let began = Instant::now();
         let landed = loop {
             match self.projects.land_queued(project).await {
-                Ok(BatchEnd::Decided) if began.elapsed() >= TURN => break Ok(Attempt::More),
-                Ok(BatchEnd::Decided) => match leases.renew(&lease, ttl).await? {
-                    Some(renewed) => lease = renewed,
-                    None => return Ok(Attempt::Leased),
+                Ok(BatchEnd::Decided) if began.elapsed() >= TURN_MAX => break Ok(Attempt::More),
+                Ok(BatchEnd::Decided) => match leases.renew(&lease, ttl).await {
+                    Ok(Some(renewed)) => lease = renewed,
+                    // Another server has the lease.
+                    Ok(None) => return Ok(Attempt::Leased),
+                    Err(error) => break Err(error.into()),
                 },
                 Ok(BatchEnd::Failed) => break Ok(Attempt::RetryLater),
                 // A completion that is queued from now on wakes the daemon.
@@ -166,8 +175,11 @@ impl Daemon {
                 Err(error) => break Err(error),
             }
         };
-        leases.release(&lease).await?;
-        landed
+        let released = leases.release(&lease).await;
+        // The first error is the cause.
+        let landed = landed?;
+        released?;
+        Ok(landed)
     }
 
     /// Sets the references that heads lack because a server was killed before it set them.

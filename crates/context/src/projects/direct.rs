@@ -1,4 +1,5 @@
-//! Completions without a workspace on this server: files that an agent changed elsewhere. The API calls this a push.
+//! Completions (finished work of agents, to be merged into a project) without a workspace on this server: an agent
+//! changed the files elsewhere. The API calls this a push.
 
 use workspace_catalog::{CatalogError, Completion, NewCompletion, Project};
 use workspace_state::{Durability, SnapshotId, Tree, TreeId, VirtualTree};
@@ -19,7 +20,7 @@ pub struct DirectCompletion {
     pub owner: Option<String>,
     /// Base of the work: the snapshot of the agent's view of a head.
     pub base: WorkspaceBase,
-    /// Snapshot with all files of the view after the work.
+    /// Snapshot with all files of the agent's view after the work.
     pub content: SnapshotId,
     /// Message for the history.
     pub message: String,
@@ -43,12 +44,12 @@ impl Projects {
                 Some(found.ok_or_else(|| no_such_sequence(project, sequence))?.snapshot)
             }
         };
-        let then = Project { sequence, head, ..project.clone() };
-        self.workspace_base(&then, agent).await
+        let project_then = Project { sequence, head, ..project.clone() };
+        self.workspace_base(&project_then, agent).await
     }
 
-    /// Queues work that was done outside of this server. The same work again returns the existing completion; other work
-    /// with its id fails with [`CatalogError::IdempotencyConflict`].
+    /// Queues work that was done outside of this server. A repetition of the same work returns the existing completion.
+    /// Other work with the same id fails with [`CatalogError::IdempotencyConflict`].
     pub async fn complete_directly(&self, project: &Project, new: DirectCompletion) -> Result<Completion> {
         let DirectCompletion { id, agent, owner, base, content, message } = new;
         let store = self.store.clone();
@@ -57,7 +58,7 @@ impl Projects {
         let tree = tree.await?;
         let id = id.unwrap_or_else(|| content_id(&agent, &base, &tree.id().to_string()));
         if let Some(existing) = self.catalog.completions().find(&project.id, &id).await? {
-            return self.check_same_work(existing, &base, tree.id()).await;
+            return self.check_same_work(existing, &agent, &base, tree.id()).await;
         }
         let tree_id = tree.id();
         // The history takes message and author from the snapshot, so `content` itself cannot be used.
@@ -72,7 +73,7 @@ impl Projects {
             project: project.id.clone(),
             owner: project.owner.clone(),
             workspace_owner: owner,
-            agent,
+            agent: agent.clone(),
             sandbox: None,
             round_id: None,
             base_snapshot: base.snapshot.to_string(),
@@ -81,7 +82,8 @@ impl Projects {
             policy_version: base.policy_version,
         });
         let completed = match completed.await {
-            // Not recorded. After other errors it may be, so the snapshot stays pending.
+            // After these errors, the completion is not recorded. After others it may be, so the snapshot stays
+            // pending: a server removes it later, unless it is recorded.
             Err(
                 error @ (ProjectError::NotFound { .. }
                 | ProjectError::Catalog(
@@ -96,23 +98,27 @@ impl Projects {
         if completed.completion.theirs_snapshot == theirs.id.to_string() {
             self.end_pending(&project.id, vec![theirs.id]).await?;
         } else {
-            // Another request with the same id was quicker: its snapshot is that of the completion.
+            // Another request with the same id was faster, and the completion has the snapshot of that request.
             self.discard_direct(&project.id, theirs.id).await;
-            return self.check_same_work(completed, &base, tree_id).await;
+            return self.check_same_work(completed, &agent, &base, tree_id).await;
         }
         Ok(completed)
     }
 
-    /// Returns a completion, or fails if it has other files than `tree`, or was done on another head.
+    /// Returns `existing`. Fails if it is of another agent, has other files than `tree`, or another head as its base.
     async fn check_same_work(
         &self,
         existing: Completion,
+        agent: &str,
         base: &WorkspaceBase,
         tree: TreeId,
     ) -> Result<Completion> {
         let (store, theirs) = (self.store.clone(), parse_snapshot(&existing.completion.theirs_snapshot)?);
         let completed = blocking(move || find_snapshot(&store, theirs)).await?;
-        if completed.tree != tree || existing.completion.base_sequence != base.sequence {
+        let is_same = existing.completion.agent == agent
+            && existing.completion.base_sequence == base.sequence
+            && completed.tree == tree;
+        if !is_same {
             return Err(CatalogError::IdempotencyConflict { key: existing.completion.id }.into());
         }
         Ok(existing)
@@ -132,7 +138,7 @@ impl Projects {
     }
 }
 
-/// Returns the id of a completion that follows from its content, so that the same push again is the same completion.
+/// Returns an id that is derived from the content of a completion, so that a repeated push is the same completion.
 fn content_id(agent: &str, base: &WorkspaceBase, tree: &str) -> String {
     let text = format!("{agent}\0{}\0{}\0{tree}", base.sequence, base.snapshot);
     format!("push-{}", blake3::hash(text.as_bytes()).to_hex())

@@ -1,4 +1,6 @@
-//! Errors of projects.
+//! Errors of projects. The head of a project is the snapshot of its present files; its sequence is the number of
+//! changes so far. A completion is finished work of an agent: when it has landed, it is merged into the head. A review
+//! is a conflict that waits for a decision.
 
 use workspace_catalog::CatalogError;
 use workspace_merge::TreeMergeError;
@@ -101,7 +103,7 @@ pub enum ProjectError {
         review: String,
         /// State of the review.
         state: &'static str,
-        /// Person, agent or server that decided it.
+        /// Name of the person or agent that decided it; `system` if it expired.
         by: String,
     },
     /// The policy does not name the caller as a reviewer.
@@ -187,7 +189,7 @@ pub enum ProjectError {
 }
 
 impl ProjectError {
-    /// Returns true if the reason is the machine, and not the project: an error of the disk, a store that is being
+    /// Returns true if the cause is not in the project, and can go away: an error of the disk, a store that is being
     /// repaired, or a shutdown.
     pub(super) fn is_temporary(&self) -> bool {
         let is_temporary = |error: &StoreError| {
@@ -196,7 +198,8 @@ impl ProjectError {
         self.store_error().is_some_and(|error| error.is_full() || is_temporary(error))
     }
 
-    /// Returns the error of the store that is the reason. The errors in between are transparent, so it is no source.
+    /// Returns the error of the store that caused this error. It is not among the sources of this error, because the
+    /// variants in between are transparent.
     fn store_error(&self) -> Option<&StoreError> {
         match self {
             Self::Store(error)
@@ -228,20 +231,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_disk_are_temporary_wherever_they_come_from() {
-        let full = || StoreError::Cancelled(workspace_state::Cancelled);
+    fn store_errors_are_temporary_inside_every_variant() {
+        let cancelled = || StoreError::Cancelled(workspace_state::Cancelled);
         let errors = [
-            ProjectError::Store(full()),
-            ProjectError::Tree(full().into()),
-            ProjectError::Check(full().into()),
-            ProjectError::Check(CheckError::Tree(full().into())),
-            ProjectError::View(full().into()),
-            ProjectError::View(ViewError::Tree(full().into())),
-            ProjectError::Lift(full().into()),
-            ProjectError::Lift(LiftError::Tree(full().into())),
-            ProjectError::Lift(LiftError::View(full().into())),
-            ProjectError::Merge(full().into()),
-            ProjectError::Merge(TreeMergeError::Tree(full().into())),
+            ProjectError::Store(cancelled()),
+            ProjectError::Tree(cancelled().into()),
+            ProjectError::Check(cancelled().into()),
+            ProjectError::Check(CheckError::Tree(cancelled().into())),
+            ProjectError::View(cancelled().into()),
+            ProjectError::View(ViewError::Tree(cancelled().into())),
+            ProjectError::Lift(cancelled().into()),
+            ProjectError::Lift(LiftError::Tree(cancelled().into())),
+            ProjectError::Lift(LiftError::View(cancelled().into())),
+            ProjectError::Merge(cancelled().into()),
+            ProjectError::Merge(TreeMergeError::Tree(cancelled().into())),
         ];
         for error in errors {
             assert!(error.is_temporary(), "{error:?}");

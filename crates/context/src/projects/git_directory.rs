@@ -1,11 +1,11 @@
-//! Git repositories: the one in the root of imported and completed files, and the one that an import is from.
+//! Git: treatment of a repository (`.git`) among the files of a project, and the git commit that an import is from.
 
 use workspace_catalog::Project;
 use workspace_state::{Tree, TreeId, VirtualTree};
 
 use super::error::Result;
 
-/// Name of the setting in the settings of a project.
+/// Key of this setting in the stored settings of a project.
 pub(super) const GIT_SETTING: &str = "git";
 /// Directory of a git repository.
 const GIT_DIRECTORY: &str = ".git";
@@ -13,8 +13,8 @@ const GIT_DIRECTORY: &str = ".git";
 /// Treatment of a git repository (`.git`) in the root of imported or completed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GitDirectory {
-    /// The repository stays in the workspace and does not become part of the project: the index files of two agents
-    /// could only conflict.
+    /// The repository stays in the workspace and does not become part of the project: the git index files of two agents
+    /// could not be merged.
     Ignored,
     /// The repository is part of the project.
     Kept,
@@ -54,7 +54,7 @@ impl GitDirectory {
         }
     }
 
-    /// Returns the id of a tree without what the project ignores.
+    /// Returns the id of a tree without the `.git` that the project ignores.
     pub(super) fn tree_id_without_ignored(self, tree: &Tree) -> Result<TreeId> {
         Ok(match self.without_ignored(tree)? {
             Some(without) => without.tree_id()?,

@@ -1,5 +1,5 @@
-//! Authors of the files of a head, for the conflict rule `priority`: it compares the agent that completes its work with
-//! the one whose version the head has.
+//! Authors of the files of a head (the present files of a project), for the conflict rule `priority`. That rule
+//! compares the agent whose work is merged with the author of the version in the head.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,12 +17,13 @@ pub(super) struct HeadAuthors {
     catalog: Catalog,
     /// Id of the project.
     project: String,
-    /// Authors of the paths that the completions of the same batch changed. The catalog does not have them yet.
+    /// Authors of the paths that earlier completions (finished work of agents) of the same transaction changed. The
+    /// catalog does not have them yet.
     newer: HashMap<Vec<u8>, String>,
 }
 
 impl HeadAuthors {
-    /// Creates a lookup of what the catalog has. Call it in the runtime that the catalog uses.
+    /// Creates a lookup without newer authors. The caller must be in the Tokio runtime that the catalog uses.
     pub(super) fn new(catalog: &Catalog, project: &str) -> Self {
         let (catalog, project) = (catalog.clone(), project.to_owned());
         Self { runtime: Handle::current(), catalog, project, newer: HashMap::new() }
@@ -36,15 +37,15 @@ impl HeadAuthors {
     }
 
     /// Returns the authors of our entries at the paths that both sides changed, with the priorities that the policy
-    /// gives them there. The time is that of every author of the head: a completion is later.
+    /// gives them there. Their time is 0, so they count as earlier than the author of a completion.
     pub(super) fn of_conflicts(
         &self,
         (base, ours, theirs): (&Tree, &Tree, &Tree),
         policy: &Policy,
     ) -> Result<HashMap<Vec<u8>, Author>> {
-        let by_them: BTreeSet<Vec<u8>> = paths_of(&diff(base, theirs)?).collect();
+        let their_paths: BTreeSet<Vec<u8>> = paths_of(&diff(base, theirs)?).collect();
         let (mut authors, mut policies) = (HashMap::new(), HashMap::<String, AgentPolicy>::new());
-        for path in paths_of(&diff(base, ours)?).filter(|path| by_them.contains(path)) {
+        for path in paths_of(&diff(base, ours)?).filter(|path| their_paths.contains(path)) {
             let Some((path, name)) = self.author(path)? else { continue };
             let agent = policies.entry(name).or_insert_with_key(|name| policy.for_agent(name));
             let priority = agent.conflict_settings(&path).priority;
@@ -53,7 +54,8 @@ impl HeadAuthors {
         Ok(authors)
     }
 
-    /// Returns the author of the newest version of the file that has a path or had it, and its present path.
+    /// Returns the author of the newest version of the file that has a path, or was the last one to have it, and the
+    /// present path of that file. Returns `None` if the path has no history.
     fn author(&self, path: Vec<u8>) -> Result<Option<(Vec<u8>, String)>> {
         if let Some(name) = self.newer.get(&path) {
             return Ok(Some((path, name.clone())));
@@ -64,7 +66,7 @@ impl HeadAuthors {
     }
 }
 
-/// Iterates over the paths of differences, and the former ones of renamed entries.
+/// Iterates over the paths of differences, including the former paths of renamed entries.
 fn paths_of(differences: &[Difference]) -> impl Iterator<Item = Vec<u8>> {
     differences.iter().flat_map(|difference| {
         let from = match &difference.kind {

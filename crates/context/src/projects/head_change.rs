@@ -1,5 +1,5 @@
-//! Changes of a head that are not merges of completions (the work that agents submit): imports, rollbacks and decisions
-//! about reviews.
+//! Changes of a head (the snapshot of the present files of a project) that are not merges of completions (finished work
+//! of agents): imports, rollbacks and decisions about reviews (conflicts that wait for a decision).
 //!
 //! The new head is first committed as a *pending* snapshot: it belongs to this process, and another server removes it
 //! if this process ends before the snapshot is recorded in the catalog.
@@ -23,7 +23,7 @@ use super::{
 /// ([`Staging`]): it inserts them in batches of this size before the transaction that moves the head.
 const STAGING_BATCH_SIZE: usize = 2_000;
 
-/// Change of a head that is not a completion.
+/// Description of a change of a head that is not a merge of a completion.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeadChange<'a> {
     pub(super) operation: OperationKind,
@@ -50,6 +50,7 @@ pub(super) struct PreparedDecision {
     /// Completion whose merge opened the review. The transaction gives it the state `landed` if no other review of it
     /// is undecided. `None` if the review has no completion.
     pub(super) completion: Option<ReviewedCompletion>,
+    /// Event about the decision.
     pub(super) event: NewEvent,
     /// Path of the review, and name of the merge strategy that made its new content; `None` if no strategy did.
     pub(super) strategy: Option<(Vec<u8>, &'static str)>,
@@ -148,8 +149,9 @@ impl Projects {
         } else {
             None
         };
-        let data = json!({ "project": current.name, "projectId": current.id, "sequence": current.sequence + 1, "previousSequence": current.sequence,
-            "operation": change.operation.as_str(), "snapshotId": snapshot.to_string() });
+        let data = json!({ "project": current.name, "projectId": current.id, "sequence": current.sequence + 1,
+            "previousSequence": current.sequence, "operation": change.operation.as_str(),
+            "snapshotId": snapshot.to_string() });
         let step = AdvanceStep {
             snapshot: snapshot.to_string(),
             operation: change.operation,
@@ -164,8 +166,8 @@ impl Projects {
         advance.events.push((current.owner.clone(), NewEvent { kind: EventKind::ProjectAdvanced, data }));
         (advance.steps, advance.staging) = (vec![step], staging);
         let advanced = match self.catalog.projects().advance(&advance).await {
-            // Another large change of this project began to stage its versions, so those of this change are gone:
-            // start over.
+            // Another large change of this project began to stage its versions, which discarded those of this change.
+            // The caller tries again.
             Err(CatalogError::StagingReplaced { .. }) => AdvanceResult::StateChanged,
             advanced => advanced?,
         };
@@ -184,7 +186,7 @@ impl Projects {
         }
     }
 
-    /// Removes the snapshot of an attempt that came too late. Nothing else refers to it.
+    /// Removes the snapshot of an attempt whose head was not recorded. Nothing else refers to it.
     async fn discard(&self, snapshot: SnapshotId) -> Result<()> {
         let store = self.store.clone();
         blocking(move || Ok(store.remove_snapshots(&[snapshot])?)).await
@@ -214,8 +216,9 @@ impl Projects {
     }
 }
 
-/// Returns an advance without steps, which leaves the head as it is. It records the decision, if there is one, unless
-/// the policy has changed since `current` was read: the policy says who may decide.
+/// Returns a description of the transaction that records a decision, if there is one. It has no steps yet, so it leaves
+/// the head as it is. With a decision, the transaction fails if the policy has changed since `current` was read: the
+/// policy says who may decide.
 fn advance_of(current: &Project, decided: Option<PreparedDecision>) -> Advance {
     let mut advance =
         Advance { project: current.id.clone(), expected_sequence: current.sequence, ..Advance::default() };

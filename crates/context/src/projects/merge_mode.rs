@@ -5,14 +5,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use workspace_catalog::Project;
 
-/// Name of the setting in the settings of a project.
+/// Key of this setting in the stored settings of a project.
 pub(super) const MERGE_SETTING: &str = "merge";
 
-/// Occasions at which changes of sandboxes are merged into a project. Sandboxes that end, and requests, complete
-/// changes in every mode.
+/// Occasions at which the changes in sandboxes are merged into a project. In every mode, they are merged when a request
+/// declares the work in the sandbox complete, or when the sandbox ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MergeMode {
-    /// When a sandbox is completed by a request or ends.
+    /// Only when a request declares the work complete, or the sandbox ends.
     #[default]
     Completion,
     /// Also at intervals, while sandboxes run.
@@ -26,7 +26,7 @@ impl MergeMode {
     pub const INTERVAL_MIN: Duration = Duration::from_secs(1);
     /// Maximum of the interval.
     pub const INTERVAL_MAX: Duration = Duration::from_secs(86_400);
-    /// Interval, unless another one is set.
+    /// Interval if none is set.
     pub const INTERVAL_DEFAULT: Duration = Duration::from_secs(10);
 
     /// Returns the setting of a project, by default [`Self::Completion`].

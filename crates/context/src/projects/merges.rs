@@ -1,4 +1,5 @@
-//! Merges of a daemon that are in progress, and those that wait for another attempt.
+//! Tasks of the merge daemon. Each task merges the queued completions (finished work of agents) of one project. After a
+//! failed attempt, the project waits before the next one.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,23 +10,23 @@ use tokio::time::{Instant, sleep};
 
 /// Maximum number of projects that are merged at a time.
 const CONCURRENT_MAX: usize = 4;
-/// Interval at which completions that other servers queued are looked for.
+/// Interval at which the daemon looks for completions that other servers queued.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Delay before the second attempt to merge a project; doubled for each further one that failed.
+/// Delay after the first failed attempt to merge a project. Doubled after each further failure.
 const RETRY_BACKOFF: Duration = Duration::from_secs(1);
 /// Maximum delay between two attempts.
 const RETRY_BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// End of an attempt to merge the completions of a project.
+/// Result of an attempt to merge the completions of a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// All completions that waited were decided.
+    /// All queued completions were decided.
     Done,
-    /// The turn of the project ended, and more may be queued.
+    /// More completions may be queued, but other projects get their turn first.
     More,
-    /// Some are still queued, because they failed.
+    /// Some completions failed, and are still queued.
     RetryLater,
-    /// Another server has the lease of the project, and merges its completions.
+    /// Another server has the lease of the project, which lets it alone merge the completions.
     Leased,
 }
 
@@ -33,19 +34,20 @@ pub(super) enum Attempt {
 #[derive(Default)]
 pub(super) struct Merges {
     tasks: JoinSet<Attempt>,
-    /// Projects of the tasks.
+    /// Ids of the projects, by task.
     running: HashMap<Id, String>,
-    /// Projects that are not tried before a time, with the delay that led to it.
+    /// Time before which a project is not tried again, and the delay that led to this time, by id of the project.
     delayed: HashMap<String, (Instant, Duration)>,
 }
 
 impl Merges {
+    /// Returns true if fewer than the maximum number of merges are running.
     pub(super) fn has_room(&self) -> bool {
         self.running.len() < CONCURRENT_MAX
     }
 
-    /// Starts a task for a project, unless one is running, the delay of the project has not passed, or there is no
-    /// room.
+    /// Starts a task for a project, unless one is running, the delay of the project has not passed, or the maximum
+    /// number of merges are running.
     pub(super) fn start(&mut self, project: String, task: impl Future<Output = Attempt> + Send + 'static) {
         let is_early = self.delayed.get(&project).is_some_and(|(time, _)| Instant::now() < *time);
         let running: HashSet<&String> = self.running.values().collect();
@@ -56,10 +58,10 @@ impl Merges {
         self.running.insert(id, project);
     }
 
-    /// Waits for a new completion, the end of a merge, or the poll interval.
+    /// Waits until a completion is queued, a merge ends, or the poll interval has passed.
     pub(super) async fn wait(&mut self, queued: &Notify) {
         tokio::select! {
-            // A notification before this wait is not lost: it is stored.
+            // A notification before this wait is not lost, because `Notify` stores it.
             () = queued.notified() => {}
             Some(ended) = self.tasks.join_next_with_id() => match ended {
                 Ok((id, attempt)) => self.end(id, attempt),
@@ -72,6 +74,7 @@ impl Merges {
         }
     }
 
+    /// Records the end of a task, and the delay of its project.
     fn end(&mut self, id: Id, attempt: Attempt) {
         let Some(project) = self.running.remove(&id) else { return };
         let last = self.delayed.remove(&project);
@@ -80,7 +83,7 @@ impl Merges {
             Attempt::RetryLater => {
                 last.map_or(RETRY_BACKOFF, |(_, delay)| (delay * 2).min(RETRY_BACKOFF_MAX))
             }
-            // A lease ends soon. With a growing delay, nobody would merge for a minute when its holder is killed.
+            // A lease ends soon. With a growing delay, nobody would merge for a minute after its holder was killed.
             Attempt::Leased => RETRY_BACKOFF,
         };
         self.delayed.insert(project, (Instant::now() + delay, delay));
@@ -91,7 +94,7 @@ impl Merges {
 mod tests {
     use super::*;
 
-    /// Returns the seconds at which a project is tried whose attempts all end in the same way.
+    /// Returns the times of the first four attempts for a project, in seconds, if each of them ends with `attempt`.
     async fn starts_of(attempt: Attempt) -> Vec<u64> {
         let (mut merges, queued) = (Merges::default(), Notify::new());
         let mut starts = Vec::new();
@@ -129,7 +132,7 @@ mod tests {
         merges.start("slow".to_owned(), std::future::pending());
         assert_eq!(merges.running.len(), 1);
         merges.start("quick".to_owned(), async { Attempt::Done });
-        merges.start("broken".to_owned(), async { panic!("as a merge may") });
+        merges.start("broken".to_owned(), async { panic!("a merge panicked") });
         merges.wait(&queued).await;
         merges.wait(&queued).await;
         assert_eq!(merges.running.values().collect::<Vec<_>>(), ["slow"]);

@@ -1,7 +1,8 @@
-//! Rebase of a workspace: its changes are merged with a newer head, in the view of its agent.
+//! Rebase of a workspace: its changes are merged with a newer head (the present files of its project), in the view of
+//! its agent (the part of the head that the agent may read).
 //!
-//! Nothing of the project changes. The result is a snapshot for the workspace. From then on, the changes of the
-//! workspace are compared with the view of this head.
+//! The project does not change. The result is a snapshot for the workspace. From then on, this view is the base of the
+//! workspace: its changes are those since the base.
 
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ use super::store_access::{blocking, find_snapshot, parse_snapshot};
 use super::{Projects, WorkspaceBase, failpoint};
 use crate::policy::Policy;
 
-/// Maximum number of operations that are searched for one that the sandbox did not make. If all of them are by the
-/// sandbox, the base counts as moved.
+/// Maximum number of operations (changes of the head) that [`Projects::has_base_moved`] reads. If it reads this many
+/// without a result, it returns true.
 const OPERATIONS_MAX: u32 = 100;
 
 /// Head that a workspace is rebased onto, as its agent sees it.
@@ -36,7 +37,7 @@ pub struct RebaseTarget {
 /// Files of a workspace that is rebased.
 #[derive(Debug)]
 pub struct RebaseInput {
-    /// Snapshot that the changes of the workspace are compared with ([`Projects::changes_base`]).
+    /// Base of the changes of the workspace ([`Projects::changes_base`]).
     pub from: SnapshotId,
     /// Snapshot of the workspace with its changes.
     pub theirs: SnapshotId,
@@ -53,8 +54,8 @@ pub enum RebasedFiles {
         snapshot: Snapshot,
         /// Files that a merge strategy combined.
         merged: Vec<MergedFile>,
-        /// True if a rule resolved a conflict. A version of the agent that the rule dropped is only in the snapshot of
-        /// the workspace, which is then a parent of `snapshot`.
+        /// True if a rule resolved a conflict, and may have dropped a version of the agent. The snapshot of the
+        /// workspace, which has this version, is then a parent of `snapshot`.
         has_dropped: bool,
     },
     /// Conflicts that no rule resolves; nothing was written.
@@ -68,9 +69,8 @@ impl Projects {
         Ok(RebaseTarget { base, project: project.clone(), agent: agent.to_owned(), policy })
     }
 
-    /// Returns the snapshot that the changes of a workspace are compared with: the last one that it completed in this
-    /// round (see [`NewCompletion::round_id`](workspace_catalog::NewCompletion::round_id)), or
-    /// `made_from`.
+    /// Returns the base of the changes of a workspace: the snapshot of its last completion in this round (the time of a
+    /// workspace between two moves to a newer head), or else `made_from`.
     pub async fn changes_base(
         &self,
         project: &str,
@@ -83,7 +83,7 @@ impl Projects {
         }
     }
 
-    /// Returns true if a workspace whose changes are compared with `from` has nothing to get from the target.
+    /// Returns true if a workspace with the base `from` has all changes of the target already.
     pub async fn is_current(&self, target: &RebaseTarget, from: SnapshotId) -> Result<bool> {
         if target.base.snapshot == from {
             return Ok(true);
@@ -116,9 +116,9 @@ impl Projects {
         .await
     }
 
-    /// Returns true if the head has changes after the sequence `since` (of the project) that the agent can see and did
-    /// not make in this sandbox. Also true if the policy now gives the agent another view: `view_key` is the former
-    /// [`ViewKey`] in hexadecimal; `None` skips this check.
+    /// Returns true if the head has changes after the sequence `since` of the project that the agent can see and did
+    /// not make in this sandbox. Also returns true if the policy now gives the agent another view: `view_key` is the
+    /// former [`ViewKey`] in hexadecimal; `None` skips this check.
     ///
     /// [`ViewKey`]: crate::ViewKey
     pub async fn has_base_moved(
@@ -163,6 +163,7 @@ impl Projects {
     }
 }
 
+/// Merges the changes of a workspace with the head of the target. Commits the result, but does not sync it.
 fn merge(
     merger: &mut CompletionMerger<'_>,
     target: &RebaseTarget,

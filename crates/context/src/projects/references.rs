@@ -1,4 +1,11 @@
-//! References in the store that protect the snapshots of projects from removal.
+//! References in the store that protect the snapshots of projects from removal:
+//!
+//! - `projects/<project>/<sequence>` for each head (snapshot of the files of a project), with twelve digits,
+//! - `projects/<project>/snapshots/<snapshot>` for snapshots of completions (finished work of agents) and for views
+//!   (the part of a head that an agent may read), from which workspaces are made.
+//!
+//! Until its reference is set, a new snapshot is *pending*: it belongs to its process, and another server removes it if
+//! that process ends.
 
 use std::collections::HashSet;
 
@@ -12,8 +19,8 @@ use super::store_access::{blocking, parse_snapshot};
 /// Number of operations that are read at a time.
 const PAGE_SIZE: u32 = 500;
 
-/// Sets the references of all heads of a project with sequences above `after`, which callers set to the sequence of
-/// the head before their change. A project that was deleted meanwhile keeps no references.
+/// Sets the references of all heads of a project with sequences above `after`. After a change, `after` is the sequence
+/// of the former head. If the project was deleted meanwhile, removes its references.
 pub(super) async fn set(store: &Store, catalog: &Catalog, project: &str, after: i64) -> Result<()> {
     let mut after = after;
     loop {
@@ -40,10 +47,10 @@ pub(super) async fn set(store: &Store, catalog: &Catalog, project: &str, after: 
     }
 }
 
-/// Sets the references that a crash between the transaction and the reference left out.
+/// Sets the references that are missing because a server was killed between a transaction and its reference.
 pub(super) async fn set_missing(store: &Store, catalog: &Catalog, project: &str) -> Result<()> {
     let (reader, prefix) = (store.clone(), format!("projects/{project}/"));
-    // Heads below the first missing sequence have their references, so their operations need not be read.
+    // Heads before the first missing sequence have their references, so only the operations after them are read.
     let first_missing = blocking(move || {
         let references = reader.references_with_prefix(&prefix)?;
         let sequences =
@@ -55,7 +62,7 @@ pub(super) async fn set_missing(store: &Store, catalog: &Catalog, project: &str)
     set(store, catalog, project, first_missing - 1).await
 }
 
-/// Protects the snapshots of a completion before it is queued: its workspace may be removed from then on.
+/// Protects the snapshots of a completion. Called before it is queued, because then its workspace may be removed.
 pub(super) async fn protect_completion(store: &Store, new: &NewCompletion) -> Result<()> {
     let snapshots = [parse_snapshot(&new.base_snapshot)?, parse_snapshot(&new.theirs_snapshot)?];
     let named = snapshots.map(|snapshot| (name_of(&new.project, snapshot), snapshot)).into();
@@ -68,9 +75,9 @@ pub(super) fn protect_base(store: &Store, project: &str, snapshot: SnapshotId) -
     set_all(store, vec![(name_of(project, snapshot), snapshot)])
 }
 
-/// Removes the references of a project that was deleted meanwhile, and abandons `made`, snapshots for the project that
-/// have no reference yet. Does nothing if the project exists. Called after references were set, or the pending state
-/// of snapshots was ended: the deletion of the project may have removed its references before that.
+/// If a project was deleted meanwhile, removes its references, and abandons `made`: snapshots for the project that have
+/// no reference yet. Does nothing if the project exists. Called after references were set, and before and after the
+/// pending state of snapshots is ended, because a concurrent deletion may have looked for references earlier.
 pub(super) async fn undo_if_project_deleted(
     store: &Store,
     catalog: &Catalog,
@@ -85,8 +92,8 @@ pub(super) async fn undo_if_project_deleted(
     blocking(move || Ok(store.abandon_snapshots(&made)?)).await
 }
 
-/// Removes all references of a project that was deleted, and abandons the snapshots to which they point: a server
-/// removes them later (`abandoned.rs`), except those that belong to an owner or to a sandbox.
+/// Removes all references of a deleted project, and abandons the snapshots to which they point: a server removes them
+/// later (`abandoned.rs`), except those that the catalog names for an owner or a sandbox.
 pub(super) async fn remove(store: &Store, project: &str) -> Result<()> {
     let (store, prefix) = (store.clone(), format!("projects/{project}/"));
     blocking(move || {
@@ -99,7 +106,7 @@ pub(super) async fn remove(store: &Store, project: &str) -> Result<()> {
     .await
 }
 
-/// Returns true if a snapshot of a project, which is no head, has its reference ([`name_of`]).
+/// Returns true if a snapshot of a project that is no head has its reference ([`name_of`]).
 pub(super) fn is_protected(store: &Store, project: &str, snapshot: SnapshotId) -> Result<bool> {
     Ok(store.reference(&name_of(project, snapshot))? == Some(snapshot))
 }
@@ -112,8 +119,8 @@ fn set_all(store: &Store, named: Vec<(String, SnapshotId)>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the name of the reference that protects a snapshot which is no head. It depends on the snapshot alone, so
-/// that no other one can take its place.
+/// Returns the name of the reference that protects a snapshot which is no head. The name contains the id of the
+/// snapshot, so the reference never points to another snapshot.
 pub(super) fn name_of(project: &str, snapshot: SnapshotId) -> String {
     format!("projects/{project}/snapshots/{snapshot}")
 }

@@ -1,4 +1,5 @@
-//! Report about a completion: the changes that were merged, refused or renamed, and the conflicts.
+//! Report about a completion (finished work of an agent that was merged into its project): refused changes, renamed
+//! additions, conflicts, and files that were merged.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use workspace_state::quote_path;
 use super::completion_merge::MergeOutcome;
 use crate::check::Change;
 
-/// Report about the changes of a completion, as it is stored. Paths are quoted.
+/// Report about the changes of a completion, in its stored form. Paths are quoted, as by [`quote_path`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CompletionReport {
@@ -27,13 +28,13 @@ pub struct CompletionReport {
 pub struct RefusedChange {
     /// Path of the change.
     pub path: String,
-    /// Kind of the change.
+    /// Kind of the change: `addition`, `change`, `deletion` or `replacement`.
     pub change: String,
-    /// Reason.
+    /// Sentence about the refusal, for a person.
     pub reason: String,
 }
 
-/// Added file whose name was taken.
+/// Addition that was kept under another name, because the head has an entry of its name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenamedAddition {
     /// Path under which the agent added it.
@@ -47,7 +48,7 @@ pub struct RenamedAddition {
 pub struct Conflict {
     /// Path of the conflict.
     pub path: String,
-    /// Kind of the conflict.
+    /// Kind of the conflict, such as `content`.
     pub class: String,
 }
 

@@ -1,4 +1,4 @@
-//! Settings of a project.
+//! Settings of a project, other than its policy.
 
 use serde_json::{Map, Value, json};
 
@@ -8,9 +8,9 @@ use super::merge_mode::{MERGE_SETTING, MergeMode};
 /// Settings of a project to set. A field that is `None` stays as it is; for a new project, it is the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProjectSettings {
-    /// Treatment of git repositories.
+    /// Treatment of a `.git` in the root of the files.
     pub git: Option<GitDirectory>,
-    /// Occasions of merges.
+    /// Occasions at which the changes in sandboxes are merged.
     pub merge: Option<MergeMode>,
 }
 

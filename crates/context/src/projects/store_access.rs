@@ -1,4 +1,4 @@
-//! Access to the store from asynchronous code.
+//! Access to the store, which blocks, from asynchronous code; and lookup of snapshots that the catalog names.
 
 use tokio::task::spawn_blocking;
 use workspace_state::{Snapshot, SnapshotId, Store};
@@ -16,7 +16,7 @@ pub(super) fn find_snapshot(store: &Store, id: SnapshotId) -> Result<Snapshot> {
     store.find_snapshot(&id)?.ok_or(ProjectError::SnapshotMissing { id })
 }
 
-/// Runs blocking work of the store on a thread for blocking work. Fails with [`ProjectError::Task`] if it panics.
+/// Runs blocking work on a separate thread. Fails with [`ProjectError::Task`] if the work panics.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -1,4 +1,5 @@
-//! Lookup of a head by its snapshot, and changes of a project's name and settings.
+//! Lookup of the sequence of a head (number of changes of the project up to it), and changes of a project's name and
+//! settings.
 
 use serde_json::json;
 use workspace_catalog::{CatalogError, EventKind, NewEvent, Project, ProjectChange};
@@ -19,7 +20,7 @@ impl Projects {
         })
     }
 
-    /// Changes name and settings of a project. What is `None` stays as it is.
+    /// Changes the name and the settings of a project. Fields that are `None` stay as they are.
     pub async fn update(
         &self,
         project: &Project,
@@ -30,7 +31,7 @@ impl Projects {
             check_name(name)?;
         }
         let settings = (settings != ProjectSettings::default()).then(|| settings.to_json());
-        // Another server may have renamed the project since it was read: a change of the settings leaves its name.
+        // Has only the fields that the caller sets: another request may have renamed the project since it was read.
         let change = ProjectChange { name: name.map(str::to_owned), settings };
         let name = name.unwrap_or(&project.name);
         let event = NewEvent {

@@ -1,4 +1,5 @@
-//! Versions of files: the rows of the history that a change of the head adds.
+//! Versions of files: the rows of the history that a change of the head (the present files of a project) adds. A file
+//! has an id, which it keeps when it is renamed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,28 +8,32 @@ use workspace_state::{
     Difference, DifferenceKind, DirectoryNode, Entry, Extent, Node, StoreError, Tree, diff,
 };
 
-/// Ids of files by path, while the changes of the head by one batch of completions are recorded in order: an id that
-/// one change assigns is known to the next ones.
+/// Prefix of the ids of files. 32 hexadecimal digits follow.
+pub(super) const FILE_ID_PREFIX: &str = "file-";
+
+/// Ids of files by path, while several changes of the head are recorded in order: an id that one change assigns is
+/// known to the next changes.
 #[derive(Debug, Default)]
 pub(super) struct FileIds {
-    /// `None` for a path that the head does not have any more.
+    /// Id by path; `None` if no file has the path any more.
     known: HashMap<Vec<u8>, Option<String>>,
 }
 
 impl FileIds {
-    /// Adds the ids of the head, unless a step of the batch has changed them.
+    /// Adds the ids that the catalog has for the head. Paths whose id is known here already keep it.
     pub(super) fn add_stored(&mut self, stored: HashMap<Vec<u8>, String>) {
         for (path, id) in stored {
             self.known.entry(path).or_insert(Some(id));
         }
     }
 
-    /// Returns the id of the file at a path, which does not have it any more; a new id if it is unknown.
+    /// Removes the id of the file at a path, and returns it; returns a new id if none is known.
     fn take(&mut self, path: &[u8]) -> String {
         let known = self.known.insert(path.to_vec(), None).flatten();
         known.unwrap_or_else(new_file_id)
     }
 
+    /// Returns the id of the file at a path. If none is known, the file gets a new one.
     fn get_or_create(&mut self, path: &[u8]) -> String {
         let id = self.known.get(path).cloned().flatten().unwrap_or_else(new_file_id);
         self.set(path, id.clone());
@@ -41,10 +46,11 @@ impl FileIds {
 }
 
 fn new_file_id() -> String {
-    format!("file-{}", uuid::Uuid::now_v7().simple())
+    format!("{FILE_ID_PREFIX}{}", uuid::Uuid::now_v7().simple())
 }
 
-/// Returns the differences between two heads, with one for each file below a directory that was renamed as a whole.
+/// Returns the differences between two heads. The rename of a whole directory is returned as a rename of each file
+/// below it.
 pub(super) fn differences(before: &Tree, after: &Tree) -> Result<Vec<Difference>, StoreError> {
     let mut all = Vec::new();
     for difference in diff(before, after)? {
@@ -86,7 +92,7 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     [directory, name].join(&b'/')
 }
 
-/// Returns the paths whose file ids are needed to record differences: those that existed before.
+/// Returns the former paths of the files that differ. Their ids are needed to record the differences.
 pub(super) fn former_paths(differences: &[Difference]) -> Vec<Vec<u8>> {
     let mut paths = Vec::new();
     for difference in differences {
@@ -99,15 +105,16 @@ pub(super) fn former_paths(differences: &[Difference]) -> Vec<Vec<u8>> {
     paths
 }
 
-/// Returns the versions of the files that differ. Directories have none. `strategies` has the name of the merge
-/// strategy for each path whose content was merged from both sides.
+/// Returns the new versions of the files that differ. Directories have no versions. `strategies` has the name of the
+/// merge strategy for each path whose content was merged from both sides.
 pub(super) fn versions(
     differences: &[Difference],
     ids: &mut FileIds,
     author: &str,
     strategies: &BTreeMap<Vec<u8>, &'static str>,
 ) -> Vec<NewFileVersion> {
-    // First take the ids of renamed files from their old paths: another file may get such a path in the same change.
+    // The ids of renamed files are taken from their old paths first, because another file may get an old path in the
+    // same change.
     let mut moved = HashMap::new();
     for difference in differences {
         if let DifferenceKind::Renamed { from } = &difference.kind {
@@ -127,6 +134,8 @@ fn with_strategy(row: NewFileVersion, strategies: &BTreeMap<Vec<u8>, &'static st
     NewFileVersion { strategy, ..row }
 }
 
+/// Returns the version that a difference adds; `None` if it concerns only directories. `moved` has the ids of renamed
+/// files by new path.
 fn version(
     difference: &Difference,
     ids: &mut FileIds,
@@ -186,8 +195,8 @@ fn kind_of(entry: &Entry) -> FileKind {
     }
 }
 
-/// Returns a hash that is equal for equal content and differs otherwise: that of the ids of its chunks and the lengths
-/// of its extents. `None` if the entry is no file.
+/// Returns a hash of the content of a file, computed from the ids of its chunks and the lengths of its extents; `None`
+/// if the entry is no file.
 pub(super) fn content_hash(entry: &Entry) -> Option<String> {
     let Node::File(file) = &entry.node else { return None };
     let mut hasher = blake3::Hasher::new();

@@ -1,4 +1,5 @@
-//! Cache of the views of directories.
+//! Cache of views. A view is the part of a tree that an agent may read. The cache has the view of each directory, so
+//! that unchanged directories are not filtered again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,12 +15,14 @@ const HALF_MAX: usize = 100_000;
 /// everything below it, to the directory that a view shows in its place. Has only directories of views that were
 /// committed. One cache serves all projects, agents and policies of a store.
 ///
-/// Also remembers which directories have hard links below them. Each of the two maps holds at most 200,000 entries, and
-/// forgets those that were not used for long.
+/// Also records which directories have hard links below them. Each of the two maps holds at most 200,000 entries, and
+/// drops entries that were not used for long.
 #[derive(Default)]
 pub struct ViewCache {
+    /// Shown directories by the directory and rules that they come from.
     shown: Mutex<RecentMap<CacheKey, CachedView>>,
-    /// True if an entry below a directory is a hard link, by the times of the directory ([`DirectoryNode::times`]).
+    /// True if an entry below a directory is a hard link. The key is [`DirectoryNode::times`]: the id of the node with
+    /// the modification times and link labels of the entries.
     links: Mutex<RecentMap<NodeId, bool>>,
 }
 
@@ -27,9 +30,9 @@ pub struct ViewCache {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct CacheKey {
     id: NodeId,
-    /// Id of the node with the modification times and link labels of the entries ([`DirectoryNode::times`]).
+    /// [`DirectoryNode::times`]; `None` if no times are stored.
     times: Option<NodeId>,
-    /// Fingerprint of the rules (`Matcher::fingerprint`).
+    /// Fingerprint of the rules, as of `Matcher::fingerprint`.
     rules: [u8; 32],
 }
 
@@ -64,13 +67,13 @@ impl ViewCache {
         lock(&self.shown).get(key)
     }
 
-    /// Records `node` as the view of the directory of `key`, and also as the view of itself: a view that is filtered
-    /// again by the same rules stays as it is.
+    /// Records `node` as the view of the directory of `key`. Also records it as the view of itself: a view that is
+    /// filtered again by the same rules does not change.
     pub(super) fn insert(&self, key: CacheKey, node: DirectoryNode, modified: Option<Timestamp>) {
-        let own = CacheKey::new(&node, key.rules);
+        let key_of_view = CacheKey::new(&node, key.rules);
         let shown = CachedView::Shown { node, modified };
         let mut all = lock(&self.shown);
-        all.insert(own, shown.clone());
+        all.insert(key_of_view, shown.clone());
         all.insert(key, shown);
     }
 
@@ -78,8 +81,8 @@ impl ViewCache {
         lock(&self.shown).insert(key, CachedView::Hidden);
     }
 
-    /// Returns true if an entry below the directory with these times has a link label, which marks a hard link; `None`
-    /// if that is unknown.
+    /// Returns true if an entry below the directory with these times is a hard link (has a link label); `None` if that
+    /// is unknown.
     pub(super) fn has_links(&self, times: &NodeId) -> Option<bool> {
         lock(&self.links).get(times)
     }
@@ -94,7 +97,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Map with at most twice [`HALF_MAX`] entries. When the newer half is full, the older half is dropped, and the newer
-/// one takes its place. A lookup moves an entry to the newer half.
+/// one becomes the older half. A lookup moves an entry from the older to the newer half.
 struct RecentMap<K, V> {
     newer: HashMap<K, V>,
     older: HashMap<K, V>,

@@ -1,4 +1,5 @@
-//! Checks of changes against access.
+//! Tests of the check of an agent's changes against its access: refused changes are reverted. The head is the present
+//! files of the project, which may have changed since the agent started from `base`.
 
 use proptest::prelude::*;
 use workspace_context::{
@@ -8,10 +9,12 @@ use workspace_state::{Attributes, NodeKind, Tree, VirtualTree};
 
 use crate::fixture::{Item, Model, TestStore, agent, apply, edits, leaves, new_snapshot, read, rules, trees};
 
-/// Result of a check with committed trees.
+/// Result of a check.
 struct Outcome {
+    /// Committed tree without the refused changes.
     tree: Tree,
     refused: Vec<(String, Change, RefusalReason)>,
+    /// Old and new paths of the additions that got another name.
     renamed: Vec<(String, String)>,
 }
 
@@ -32,11 +35,11 @@ fn refused_paths(outcome: &Outcome) -> Vec<(&str, Change)> {
     outcome.refused.iter().map(|(path, change, _)| (path.as_str(), *change)).collect()
 }
 
-/// Kind of change, the edit that makes it, and the rights that its parts need: path and right.
+/// Kind of change, which is tried with each access level.
 struct Case {
     name: &'static str,
     edit: fn(&mut VirtualTree),
-    /// Right for each changed path, and the state of the path if the change is refused.
+    /// Changes that the edit consists of: each path, and the kind of its change.
     parts: &'static [(&'static str, Change)],
 }
 
@@ -114,9 +117,13 @@ const CASES: &[Case] = &[
         },
         parts: &[("hard", Change::Add)],
     },
-    Case { name: "case twin", edit: |tree| tree.write("F", "1").unwrap(), parts: &[("F", Change::Add)] },
     Case {
-        name: "Unicode twin",
+        name: "name that differs in case",
+        edit: |tree| tree.write("F", "1").unwrap(),
+        parts: &[("F", Change::Add)],
+    },
+    Case {
+        name: "name that differs in Unicode normalization",
         edit: |tree| tree.write("e\u{301}", "1").unwrap(),
         parts: &[("e\u{301}", Change::Add)],
     },
@@ -144,8 +151,8 @@ fn every_access_level_allows_its_changes() {
     let fixture = TestStore::new();
     let base = base(&fixture);
     for access in Access::ALL {
-        // The level `none` hides the base, so nothing but additions can be there; the others are checked as if the
-        // policy had changed meanwhile.
+        // The level `none` hides the whole base. Changes of its entries are possible only if the policy was changed
+        // after the agent got its workspace.
         let policy = agent(access.name(), &[]);
         for case in CASES {
             let theirs = fixture.edit(&base, case.edit);
@@ -195,7 +202,7 @@ fn a_rename_needs_the_right_to_delete_and_to_add() {
 }
 
 #[test]
-fn a_file_moved_to_a_forbidden_place_is_not_lost() {
+fn a_file_renamed_to_a_forbidden_path_keeps_its_old_path() {
     let fixture = TestStore::new();
     let base = fixture.files(&["src/a", "docs/b"]);
     let policy = agent("RW", &[("docs/**", "R")]);
@@ -212,7 +219,7 @@ fn a_file_moved_to_a_forbidden_place_is_not_lost() {
 }
 
 #[test]
-fn a_file_moved_over_a_protected_one_is_not_lost() {
+fn a_file_renamed_over_a_protected_file_keeps_its_old_path() {
     let fixture = TestStore::new();
     let base = fixture.files(&["src/a", "docs/b"]);
     let policy = agent("RW", &[("docs/**", "R")]);
@@ -231,7 +238,7 @@ fn a_file_moved_over_a_protected_one_is_not_lost() {
     );
 }
 
-/// Returns lines of text, of which one is changed.
+/// Returns 20 lines of text. The line with the number `changed` differs from those without a change.
 fn lines(name: &str, changed: Option<usize>) -> String {
     let line = |number| match changed {
         Some(changed) if changed == number => "changed\n".to_owned(),
@@ -241,7 +248,7 @@ fn lines(name: &str, changed: Option<usize>) -> String {
 }
 
 #[test]
-fn a_file_that_was_changed_and_moved_to_a_forbidden_place_is_not_lost() {
+fn a_file_edited_and_renamed_to_a_forbidden_path_keeps_its_old_path_and_content() {
     let fixture = TestStore::new();
     let base = fixture.build(|tree| {
         for path in ["src/a", "src/b", "src/c", "docs/kept"] {
@@ -259,7 +266,7 @@ fn a_file_that_was_changed_and_moved_to_a_forbidden_place_is_not_lost() {
         tree.write("docs/new", lines("new", None)).unwrap();
     });
     let outcome = check(&fixture, &base, &theirs, &base, &policy);
-    // What nothing that was refused is similar to is deleted.
+    // `src/c` is deleted, because no refused addition is similar to it.
     assert_eq!(leaves(&outcome.tree), ["docs/kept", "src/a", "src/b"]);
     let text = |path: &str| read(&outcome.tree)[path].clone();
     assert_eq!(text("src/a"), Item::File(lines("src/a", None), 0o644));
@@ -277,7 +284,7 @@ fn a_file_that_was_changed_and_moved_to_a_forbidden_place_is_not_lost() {
 }
 
 #[test]
-fn a_deletion_stands_if_the_file_was_moved_to_an_allowed_place_or_a_protected_one_was_only_changed() {
+fn a_deletion_is_allowed_if_no_refused_addition_is_the_renamed_file() {
     let fixture = TestStore::new();
     let base = fixture.build(|tree| {
         tree.write("src/a", lines("a", None)).unwrap();
@@ -301,7 +308,7 @@ fn a_deletion_stands_if_the_file_was_moved_to_an_allowed_place_or_a_protected_on
 }
 
 #[test]
-fn the_rename_of_a_parent_is_checked_for_every_file() {
+fn a_rename_of_a_directory_is_checked_for_every_file_in_it() {
     let fixture = TestStore::new();
     let base = fixture.files(&["d/free", "d/keep", "d/e/free"]);
     let policy = agent("RW", &[("d/keep", "RW-"), ("n/e/**", "R")]);
@@ -321,7 +328,7 @@ fn the_rename_of_a_parent_is_checked_for_every_file() {
 }
 
 #[test]
-fn a_file_in_the_place_of_an_undeletable_entry_is_taken_back() {
+fn an_entry_in_the_place_of_a_restored_one_is_refused() {
     let fixture = TestStore::new();
     let base = fixture.files(&["d/keep", "d/free", "f"]);
     let policy = agent("RW", &[("d/keep", "RW-"), ("f", "RW-")]);
@@ -437,7 +444,7 @@ fn a_file_changed_through_a_hard_link_is_checked_at_every_name() {
 }
 
 #[test]
-fn refusals_say_what_was_taken_back_and_why() {
+fn refusals_name_the_change_and_the_reason() {
     let fixture = TestStore::new();
     let base = fixture.files(&["a"]);
     let theirs = fixture.edit(&base, |tree| tree.remove("a").unwrap());
@@ -461,8 +468,8 @@ fn kind(item: &Item) -> NodeKind {
     }
 }
 
-/// Returns the first difference of a checked tree that the access does not allow.
-fn forbidden(base: &Model, checked: &Model, policy: &AgentPolicy) -> Option<String> {
+/// Returns the path of the first difference between `base` and a checked tree that the access does not allow.
+fn first_forbidden(base: &Model, checked: &Model, policy: &AgentPolicy) -> Option<String> {
     let is_parent = |path: &str| checked.keys().any(|below| below.starts_with(&format!("{path}/")));
     let paths = base.keys().chain(checked.keys());
     paths
@@ -494,13 +501,13 @@ proptest! {
     ) {
         let fixture = TestStore::shared();
         let cache = ViewCache::new();
-        let shown = |tree: &Tree| view(tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap().1;
+        let view_of = |tree: &Tree| view(tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap().1;
         let head = fixture.build(|tree| apply(tree, &head));
-        let base = shown(&head);
-        let head_view = shown(&fixture.edit(&head, |tree| apply(tree, &ours)));
+        let base = view_of(&head);
+        let head_view = view_of(&fixture.edit(&head, |tree| apply(tree, &ours)));
         let theirs = fixture.edit(&base, |tree| apply(tree, &theirs));
         let outcome = check(&fixture, &base, &theirs, &head_view, &policy);
-        prop_assert_eq!(forbidden(&read(&base), &read(&outcome.tree), &policy), None);
+        prop_assert_eq!(first_forbidden(&read(&base), &read(&outcome.tree), &policy), None);
         let again = check(&fixture, &base, &outcome.tree, &base, &policy);
         prop_assert_eq!(again.tree.id(), outcome.tree.id(), "a checked tree is checked again: {:?}", again.refused);
     }

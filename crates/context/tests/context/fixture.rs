@@ -1,4 +1,4 @@
-//! Trees and policies for tests.
+//! Trees and policies for tests, and a plain model of a tree to compare with.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,6 +11,7 @@ use workspace_state::{
 
 /// Store in a temporary directory.
 pub(crate) struct TestStore {
+    /// Removed when the value is dropped.
     _directory: tempfile::TempDir,
     pub(crate) store: Store,
 }
@@ -18,15 +19,19 @@ pub(crate) struct TestStore {
 /// Entry of a model of a tree.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Item {
+    /// Content and mode.
     File(String, u16),
+    /// Target of a symlink.
     Link(String),
+    /// Mode.
     Directory(u16),
 }
 
-/// Plain model of a tree: entries by path, parents listed too.
+/// Plain model of a tree: all its entries by path, directories included.
 pub(crate) type Model = BTreeMap<String, Item>;
 
 impl TestStore {
+    /// Creates an empty store in a temporary directory.
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(directory.path().join("store")).unwrap();
@@ -60,6 +65,7 @@ impl TestStore {
         self.commit(copy)
     }
 
+    /// Commits a tree, and returns the tree of the new snapshot.
     pub(crate) fn commit(&self, mut tree: VirtualTree) -> Tree {
         let snapshot = tree.commit(new_snapshot()).unwrap();
         Tree::of_snapshot(&self.store, &snapshot).unwrap()
@@ -119,7 +125,7 @@ pub(crate) fn agent(default: &str, rules: &[(&str, &str)]) -> AgentPolicy {
     Policy::compile(serde_json::from_value(document).unwrap()).unwrap().for_agent("a")
 }
 
-/// Generates paths of few names, so that they collide.
+/// Generates paths with few different names, so that some are equal or parents of others.
 pub(crate) fn path() -> impl Strategy<Value = String> {
     let name = prop::sample::select(vec!["a", "b", "c", "x.md"]);
     prop::collection::vec(name, 1..5).prop_map(|names| names.join("/"))
@@ -133,7 +139,7 @@ fn item() -> impl Strategy<Value = Item> {
     ]
 }
 
-/// Edit of a tree. One that does not fit the tree is skipped.
+/// Edit of a tree. [`apply`] skips an edit that is not possible in the tree.
 #[derive(Debug, Clone)]
 pub(crate) enum Edit {
     Put(String, Item),
@@ -152,13 +158,13 @@ pub(crate) fn edits() -> impl Strategy<Value = Vec<Edit>> {
     prop::collection::vec(edit, 0..12)
 }
 
-/// Generates a sequence of edits of an empty tree.
+/// Generates sequences of edits that build a tree from an empty one.
 pub(crate) fn trees() -> impl Strategy<Value = Vec<Edit>> {
     let put = (path(), item()).prop_map(|(path, item)| Edit::Put(path, item));
     prop::collection::vec(put, 0..20)
 }
 
-/// Applies the edits that fit the tree.
+/// Applies the edits that are possible in the tree.
 pub(crate) fn apply(tree: &mut VirtualTree, edits: &[Edit]) {
     for edit in edits {
         let mut changed = tree.clone();
@@ -174,7 +180,7 @@ pub(crate) fn apply(tree: &mut VirtualTree, edits: &[Edit]) {
     }
 }
 
-/// Puts an entry in the place of any other. Returns false if a parent is not a directory.
+/// Puts an entry at a path, and removes one of another type there. Returns false if a parent is not a directory.
 fn replace(tree: &mut VirtualTree, path: &str, item: &Item) -> bool {
     let kind = |tree: &VirtualTree, path: &str| tree.stat(path).ok().map(|stat| stat.kind);
     let mut parents = path.match_indices('/').map(|(at, _)| &path[..at]);
@@ -190,12 +196,12 @@ fn replace(tree: &mut VirtualTree, path: &str, item: &Item) -> bool {
     true
 }
 
-/// Generates rules with all levels of access for such trees.
+/// Generates rules with all levels of access, for the paths that [`path`] generates.
 pub(crate) fn rules() -> impl Strategy<Value = AgentPolicy> {
     rules_with(vec!["none", "none", "R", "RA", "RW-", "RW", "RW"])
 }
 
-/// Generates rules that hide and show parts of such trees.
+/// Generates rules that hide or show paths that [`path`] generates.
 pub(crate) fn read_rules() -> impl Strategy<Value = AgentPolicy> {
     rules_with(vec!["none", "RW"])
 }

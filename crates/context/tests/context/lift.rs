@@ -1,4 +1,5 @@
-//! Lifting changes of views onto full trees.
+//! Tests of lifts: changes of a view (the part of a tree that an agent may read) are applied to the full tree.
+//! The head is the full tree of the present files of a project.
 
 use std::rc::Rc;
 
@@ -9,20 +10,23 @@ use workspace_state::{Attributes, Tree, VirtualTree};
 
 use crate::fixture::{Item, TestStore, agent, apply, edits, leaves, new_snapshot, read, rules, trees};
 
-struct Lifting {
-    fixture: Rc<TestStore>,
+/// Store and cache for lifts.
+struct LiftFixture {
+    store: Rc<TestStore>,
     cache: ViewCache,
 }
 
-impl Lifting {
+impl LiftFixture {
     fn new() -> Self {
-        Self { fixture: Rc::new(TestStore::new()), cache: ViewCache::new() }
+        Self { store: Rc::new(TestStore::new()), cache: ViewCache::new() }
     }
 
+    /// Uses the store that all cases of a property test share.
     fn shared() -> Self {
-        Self { fixture: TestStore::shared(), cache: ViewCache::new() }
+        Self { store: TestStore::shared(), cache: ViewCache::new() }
     }
 
+    /// Commits the view of a tree.
     fn view(&self, tree: &Tree, policy: &AgentPolicy) -> Tree {
         view(tree, policy, &self.cache).unwrap().commit(new_snapshot(), &self.cache).unwrap().1
     }
@@ -30,7 +34,7 @@ impl Lifting {
     /// Returns a changed tree without the changes that the policy refuses.
     fn checked(&self, base: &Tree, theirs: Tree, head_view: &Tree, policy: &AgentPolicy) -> Tree {
         let checked = check_changes(base, &theirs, head_view, policy).unwrap();
-        checked.tree.map_or(theirs, |tree| self.fixture.commit(tree))
+        checked.tree.map_or(theirs, |tree| self.store.commit(tree))
     }
 
     /// Edits the view of a tree and lifts the result.
@@ -41,50 +45,50 @@ impl Lifting {
         edit: impl FnOnce(&mut VirtualTree),
     ) -> Result<Tree, LiftError> {
         let head_view = self.view(head, policy);
-        let merged = self.fixture.edit(&head_view, edit);
+        let merged = self.store.edit(&head_view, edit);
         let lifted = lift(head, &head_view, &merged, policy, &self.cache)?;
-        Ok(self.fixture.commit(lifted))
+        Ok(self.store.commit(lifted))
     }
 }
 
 #[test]
 fn removing_a_directory_leaves_hidden_entries() {
-    let lifting = Lifting::new();
-    let head = lifting.fixture.files(&["d/x", "d/e/y", "d/e/.env", "f/z"]);
+    let fixture = LiftFixture::new();
+    let head = fixture.store.files(&["d/x", "d/e/y", "d/e/.env", "f/z"]);
     let policy = agent("RW", &[("**/.env", "none")]);
-    let lifted = lifting.lift(&head, &policy, |view| view.remove("d").unwrap()).unwrap();
+    let lifted = fixture.lift(&head, &policy, |view| view.remove("d").unwrap()).unwrap();
     assert_eq!(leaves(&lifted), ["d/e/.env", "f/z"]);
-    let lifted = lifting.lift(&head, &policy, |view| view.remove("f").unwrap()).unwrap();
+    let lifted = fixture.lift(&head, &policy, |view| view.remove("f").unwrap()).unwrap();
     assert!(lifted.entry("f").unwrap().is_none());
 }
 
 #[test]
 fn renaming_a_directory_leaves_hidden_entries() {
-    let lifting = Lifting::new();
-    let head = lifting.fixture.files(&["d/x", "d/e/y", "d/e/.env"]);
+    let fixture = LiftFixture::new();
+    let head = fixture.store.files(&["d/x", "d/e/y", "d/e/.env"]);
     let policy = agent("RW", &[("**/.env", "none")]);
-    let lifted = lifting.lift(&head, &policy, |view| view.rename("d", "n").unwrap()).unwrap();
+    let lifted = fixture.lift(&head, &policy, |view| view.rename("d", "n").unwrap()).unwrap();
     assert_eq!(leaves(&lifted), ["d/e/.env", "n/e/y", "n/x"]);
 }
 
 #[test]
-fn a_directory_that_is_shown_whole_is_renamed_whole() {
-    let lifting = Lifting::new();
-    let head = lifting.fixture.files(&["open/d/x", "open/d/y", "secret/z"]);
+fn a_directory_without_hidden_entries_is_renamed_as_a_whole() {
+    let fixture = LiftFixture::new();
+    let head = fixture.store.files(&["open/d/x", "open/d/y", "secret/z"]);
     let policy = agent("RW", &[("secret/**", "none")]);
-    let lifted = lifting.lift(&head, &policy, |view| view.rename("open/d", "open/n").unwrap()).unwrap();
+    let lifted = fixture.lift(&head, &policy, |view| view.rename("open/d", "open/n").unwrap()).unwrap();
     assert_eq!(leaves(&lifted), ["open/n/x", "open/n/y", "secret/z"]);
 }
 
 #[test]
 fn attributes_of_hidden_directories_stay() {
-    let lifting = Lifting::new();
-    let head = lifting.fixture.build(|tree| {
+    let fixture = LiftFixture::new();
+    let head = fixture.store.build(|tree| {
         tree.write("d/x", "1").unwrap();
         tree.put_directory("d", Attributes { mode: 0o700, ..Attributes::default() }).unwrap();
     });
     let policy = agent("RW", &[("d", "none")]);
-    let lifted = lifting
+    let lifted = fixture
         .lift(&head, &policy, |view| {
             view.write("d/x", "2").unwrap();
             view.chmod("d", 0o777).unwrap();
@@ -96,41 +100,41 @@ fn attributes_of_hidden_directories_stay() {
 
 #[test]
 fn a_directory_that_may_not_be_deleted_stays() {
-    let lifting = Lifting::new();
-    let head = lifting.fixture.files(&["d/x", "s/.env"]);
+    let fixture = LiftFixture::new();
+    let head = fixture.store.files(&["d/x", "s/.env"]);
     let policy = agent("RW", &[("d", "RW-"), ("**/.env", "none")]);
-    let lifted = lifting.lift(&head, &policy, |view| view.remove("d").unwrap()).unwrap();
+    let lifted = fixture.lift(&head, &policy, |view| view.remove("d").unwrap()).unwrap();
     assert_eq!(read(&lifted).keys().collect::<Vec<_>>(), ["d", "s", "s/.env"]);
 }
 
 #[test]
-fn an_entry_that_the_agent_cannot_see_is_not_replaced_or_named() {
-    let lifting = Lifting::new();
-    let head = lifting.fixture.files(&["d/.env", "x"]);
+fn a_hidden_entry_is_neither_replaced_nor_named_in_the_error() {
+    let fixture = LiftFixture::new();
+    let head = fixture.store.files(&["d/.env", "x"]);
     let policy = agent("RW", &[("**/.env", "none")]);
-    let error = lifting.lift(&head, &policy, |view| view.write("d", "file").unwrap()).err().unwrap();
+    let error = fixture.lift(&head, &policy, |view| view.write("d", "file").unwrap()).err().unwrap();
     assert_eq!(error.to_string(), "`d` cannot be added there: choose another name");
 
-    let head = lifting.fixture.files(&["p", "x"]);
+    let head = fixture.store.files(&["p", "x"]);
     let policy = agent("RW", &[("p", "none")]);
-    let error = lifting.lift(&head, &policy, |view| view.write("p/q", "file").unwrap()).err().unwrap();
+    let error = fixture.lift(&head, &policy, |view| view.write("p/q", "file").unwrap()).err().unwrap();
     assert!(matches!(error, LiftError::Occupied { .. }), "{error}");
 }
 
 #[test]
 fn a_hidden_file_in_the_merged_view_is_an_error() {
-    let lifting = Lifting::new();
-    let head = lifting.fixture.files(&["x"]);
+    let fixture = LiftFixture::new();
+    let head = fixture.store.files(&["x"]);
     let policy = agent("RW", &[("secret/**", "none")]);
-    let error = lifting.lift(&head, &policy, |view| view.write("secret/a", "1").unwrap()).err().unwrap();
+    let error = fixture.lift(&head, &policy, |view| view.write("secret/a", "1").unwrap()).err().unwrap();
     assert!(matches!(&error, LiftError::NotVisible { path } if path.0 == b"secret/a"), "{error}");
 }
 
 #[test]
 fn an_agent_that_reads_everything_replaces_the_head() {
-    let lifting = Lifting::new();
-    let head = lifting.fixture.files(&["a", "b"]);
-    let lifted = lifting.lift(&head, &agent("RW", &[]), |view| view.remove("a").unwrap()).unwrap();
+    let fixture = LiftFixture::new();
+    let head = fixture.store.files(&["a", "b"]);
+    let lifted = fixture.lift(&head, &agent("RW", &[]), |view| view.remove("a").unwrap()).unwrap();
     assert_eq!(leaves(&lifted), ["b"]);
 }
 
@@ -143,52 +147,53 @@ proptest! {
         edits in edits(),
         policy in rules(),
     ) {
-        let lifting = Lifting::shared();
-        let head = lifting.fixture.build(|tree| apply(tree, &head));
-        let head_view = lifting.view(&head, &policy);
-        let theirs = lifting.fixture.edit(&head_view, |tree| apply(tree, &edits));
-        let merged = lifting.checked(&head_view, theirs, &head_view, &policy);
-        match lift(&head, &head_view, &merged, &policy, &lifting.cache) {
+        let fixture = LiftFixture::shared();
+        let head = fixture.store.build(|tree| apply(tree, &head));
+        let head_view = fixture.view(&head, &policy);
+        let theirs = fixture.store.edit(&head_view, |tree| apply(tree, &edits));
+        let merged = fixture.checked(&head_view, theirs, &head_view, &policy);
+        match lift(&head, &head_view, &merged, &policy, &fixture.cache) {
             Ok(lifted) => {
-                let lifted = lifting.fixture.commit(lifted);
-                let target = lifting.view(&merged, &policy);
-                prop_assert_eq!(lifting.view(&lifted, &policy).id(), target.id());
+                let lifted = fixture.store.commit(lifted);
+                let target = fixture.view(&merged, &policy);
+                prop_assert_eq!(fixture.view(&lifted, &policy).id(), target.id());
                 prop_assert_eq!(hidden(&head, &policy), hidden_of(&lifted, &head, &policy));
             }
             Err(LiftError::Occupied { path }) => {
                 let path = String::from_utf8(path.0).unwrap();
                 let before = read(&head);
-                let mut on_the_way = path.match_indices('/').map(|(at, _)| &path[..at]).chain([path.as_str()]);
-                prop_assert!(on_the_way.any(|path| before.contains_key(path)), "nothing is at {}", path);
+                let parents = path.match_indices('/').map(|(at, _)| &path[..at]);
+                let mut path_and_parents = parents.chain([path.as_str()]);
+                prop_assert!(path_and_parents.any(|path| before.contains_key(path)), "nothing is at {}", path);
             }
             Err(error) => prop_assert!(false, "{error}"),
         }
     }
 
     #[test]
-    fn completions_land_on_a_head_that_moved(
+    fn merged_changes_are_lifted_onto_a_head_that_changed_meanwhile(
         first in trees(),
         ours in edits(),
         theirs in edits(),
         policy in rules(),
     ) {
-        let lifting = Lifting::shared();
-        let first = lifting.fixture.build(|tree| apply(tree, &first));
-        let head = lifting.fixture.edit(&first, |tree| apply(tree, &ours));
-        let (base, head_view) = (lifting.view(&first, &policy), lifting.view(&head, &policy));
-        let theirs = lifting.fixture.edit(&base, |tree| apply(tree, &theirs));
-        let theirs = lifting.checked(&base, theirs, &head_view, &policy);
+        let fixture = LiftFixture::shared();
+        let first = fixture.store.build(|tree| apply(tree, &first));
+        let head = fixture.store.edit(&first, |tree| apply(tree, &ours));
+        let (base, head_view) = (fixture.view(&first, &policy), fixture.view(&head, &policy));
+        let theirs = fixture.store.edit(&base, |tree| apply(tree, &theirs));
+        let theirs = fixture.checked(&base, theirs, &head_view, &policy);
         let options = TreeOptions { rules: policy.merge_rules(), ..TreeOptions::default() };
         // Some combinations of renames with changes of type cannot be merged. Nothing lands then.
         let Ok(merged) = merge_trees(&base, &head_view, &theirs, &options) else { return Ok(()) };
-        let merged = lifting.fixture.commit(merged.tree);
-        // A merge follows renames, so it can carry a change to a path that the agent may not change.
-        let merged = lifting.checked(&head_view, merged, &head_view, &policy);
-        match lift(&head, &head_view, &merged, &policy, &lifting.cache) {
+        let merged = fixture.store.commit(merged.tree);
+        // A merge follows renames, so it can move a change to a path that the agent may not change.
+        let merged = fixture.checked(&head_view, merged, &head_view, &policy);
+        match lift(&head, &head_view, &merged, &policy, &fixture.cache) {
             Ok(lifted) => {
-                let lifted = lifting.fixture.commit(lifted);
-                let target = lifting.view(&merged, &policy);
-                prop_assert_eq!(lifting.view(&lifted, &policy).id(), target.id());
+                let lifted = fixture.store.commit(lifted);
+                let target = fixture.view(&merged, &policy);
+                prop_assert_eq!(fixture.view(&lifted, &policy).id(), target.id());
                 prop_assert_eq!(hidden(&head, &policy), hidden_of(&lifted, &head, &policy));
             }
             Err(LiftError::Occupied { .. }) => {}
@@ -202,7 +207,7 @@ fn hidden(tree: &Tree, policy: &AgentPolicy) -> Vec<(String, Item)> {
     read(tree).into_iter().filter(|(path, _)| !policy.access(path.as_bytes()).can_read()).collect()
 }
 
-/// Returns the hidden entries of a tree that another tree has too.
+/// Returns the hidden entries of a tree whose paths the tree `before` has, too.
 fn hidden_of(tree: &Tree, before: &Tree, policy: &AgentPolicy) -> Vec<(String, Item)> {
     let before = read(before);
     hidden(tree, policy).into_iter().filter(|(path, _)| before.contains_key(path)).collect()

@@ -1,4 +1,4 @@
-//! Tests of the context crate.
+//! Tests of policies (access of agents to paths), of views of trees, of checks of changes, and of lifts.
 
 mod check;
 mod fixture;

@@ -1,4 +1,5 @@
-//! Policies: which rule decides, for whom, and what is rejected.
+//! Tests of policies (access of agents to paths, and settings for conflicts): the rule that decides, the agents that it
+//! applies to, and invalid documents. A view key identifies the set of paths that an agent may read.
 
 use proptest::prelude::*;
 use workspace_context::{Access, AgentPolicy, Policy, PolicyDocument, PolicyError, Setting};
@@ -142,7 +143,7 @@ fn explanations_name_the_deciding_rule_and_the_outranked_ones() {
 }
 
 #[test]
-fn view_keys_depend_on_readability_alone() {
+fn view_keys_depend_only_on_the_readable_paths() {
     let policy = policy(
         r#"{"path": "secret/**", "access": "none"}, {"agent": "w", "path": "src/**", "access": "RW"},
            {"agent": "r", "path": "**", "access": "R"}, {"agent": "s", "path": "secret/**", "access": "RW"},
@@ -158,18 +159,18 @@ fn view_keys_depend_on_readability_alone() {
 }
 
 #[test]
-fn agents_without_write_access_are_recognised() {
+fn agents_without_write_access_are_read_only() {
     let rules = r#"{"path": "**", "access": "R"}, {"agent": "w", "path": "in/**", "access": "RA"}"#;
     let policy = Policy::compile(document(&format!(r#"{{"default": "none", "rules": [{rules}]}}"#))).unwrap();
     assert!(policy.for_agent("r").is_read_only() && !policy.for_agent("w").is_read_only());
-    // A rule for all paths leaves nothing to the default.
+    // A rule for all paths decides in place of the less specific rules and the default.
     let rules = r#"{"agent": "r", "path": "**", "access": "R"}, {"path": "**", "access": "RW"}"#;
     let policy = Policy::compile(document(&format!(r#"{{"rules": [{rules}]}}"#))).unwrap();
     assert!(policy.for_agent("r").is_read_only() && !policy.for_agent("w").is_read_only());
 }
 
 #[test]
-fn invalid_policies_are_rejected_with_the_rule_and_a_way_out() {
+fn invalid_policies_are_rejected_with_an_error_that_names_the_rule() {
     for (rule, expected) in [
         (r#"{"path": "/a", "access": "R"}"#, "rules[1].path: `/a`: it starts with `/`"),
         (r#"{"path": "a[", "access": "R"}"#, "rules[1].path: `a[`: `[` has no matching `]`: add it"),
@@ -194,7 +195,7 @@ fn invalid_policies_are_rejected_with_the_rule_and_a_way_out() {
 }
 
 #[test]
-fn limits_bound_policies() {
+fn policies_with_too_many_rules_groups_or_members_are_rejected() {
     let rule = document(r#"{"rules": [{"path": "a", "access": "R"}]}"#).rules.remove(0);
     let many = PolicyDocument { rules: vec![rule; 10_001], ..PolicyDocument::default() };
     assert_eq!(Policy::compile(many).unwrap_err(), PolicyError::TooManyRules { count: 10_001 });
@@ -223,25 +224,26 @@ fn path() -> impl Strategy<Value = String> {
         .prop_map(|names| names.join("/"))
 }
 
+/// Returns rules in which each level above `none` is replaced by `RW`.
 fn reduced(rules: &str) -> String {
     rules.replace("\"R\"", "\"RW\"").replace("\"RA\"", "\"RW\"").replace("\"RW-\"", "\"RW\"")
 }
 
 proptest! {
     #[test]
-    fn rules_that_differ_above_reading_have_one_view_key(rules in rules()) {
-        // Ties between levels above `none` are decided otherwise, but by rules that are all readable.
+    fn rules_that_differ_only_in_rights_to_write_have_one_view_key(rules in rules()) {
+        // Among equally specific rules with levels above `none`, another rule may decide, but each allows to read.
         prop_assert_eq!(agent(&rules, "t-1").view_key(), agent(&reduced(&rules), "t-1").view_key());
     }
 
     #[test]
-    fn a_policy_that_hides_nothing_reads_everything(rules in rules(), path in path()) {
+    fn an_agent_that_reads_everything_may_read_each_path(rules in rules(), path in path()) {
         let policy = agent(&rules, "t-1");
         prop_assert!(!policy.reads_everything() || policy.access(path.as_bytes()).can_read());
     }
 
     #[test]
-    fn states_and_explanations_agree(rules in rules(), path in path()) {
+    fn explanations_have_the_access_that_applies(rules in rules(), path in path()) {
         let policy = agent(&rules, "t-1");
         prop_assert_eq!(policy.explain(path.as_bytes()).access, policy.access(path.as_bytes()));
     }
@@ -256,7 +258,7 @@ proptest! {
     }
 
     #[test]
-    fn an_access_of_all_below_holds_for_every_path_below(rules in rules(), path in path(), below in path()) {
+    fn access_of_all_below_is_the_access_of_every_path_below(rules in rules(), path in path(), below in path()) {
         let policy = agent(&rules, "t-1");
         if let (Some(access), false) = (policy.at(path.as_bytes()).access_of_all_below(), below.is_empty()) {
             prop_assert_eq!(policy.access(format!("{path}/{below}").as_bytes()), access);

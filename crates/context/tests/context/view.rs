@@ -1,4 +1,4 @@
-//! Views of trees.
+//! Tests of views: the part of a tree that an agent may read, as a tree of its own.
 
 use proptest::prelude::*;
 use workspace_context::{Access, AgentPolicy, View, ViewCache, view};
@@ -8,14 +8,17 @@ use crate::fixture::{
     Item, Model, TestStore, agent, apply, edits, leaves, new_snapshot, read, read_rules, trees,
 };
 
+/// Returns the view of a tree, without a commit.
 fn shown(tree: &Tree, policy: &AgentPolicy) -> Tree {
     built(tree, policy).preview().unwrap()
 }
 
+/// Builds the view of a tree with an empty cache.
 fn built(tree: &Tree, policy: &AgentPolicy) -> View {
     view(tree, policy, &ViewCache::new()).unwrap()
 }
 
+/// Returns the modification time of an entry.
 fn modified(tree: &Tree, path: &str) -> Option<i64> {
     tree.entry(path).unwrap().unwrap().modified.map(|time| time.0)
 }
@@ -30,7 +33,7 @@ fn hidden_entries_are_not_in_the_view() {
 }
 
 #[test]
-fn a_directory_with_hidden_entries_only_looks_like_none() {
+fn a_directory_with_only_hidden_entries_is_not_in_the_view() {
     let fixture = TestStore::new();
     let policy = agent("RW", &[("**/.env", "none")]);
     let with = fixture.files(&["a/.env", "b/x"]);
@@ -148,7 +151,7 @@ fn a_view_with_a_cache_equals_one_without_after_every_change() {
 }
 
 #[test]
-fn a_view_that_was_collected_is_built_again() {
+fn a_cached_view_that_garbage_collection_removed_is_built_again() {
     let fixture = TestStore::new();
     let cache = ViewCache::new();
     let policy = agent("RW", &[("d/hidden", "none")]);
@@ -166,7 +169,7 @@ fn a_view_that_was_collected_is_built_again() {
 }
 
 #[test]
-fn the_deepest_tree_has_a_view() {
+fn a_tree_of_the_maximum_depth_has_a_view() {
     let fixture = TestStore::new();
     let path = vec!["d"; 1023].join("/");
     let tree = fixture.files(&[&format!("{path}/x"), &format!("{path}/y"), "z"]);
@@ -179,7 +182,8 @@ fn the_deepest_tree_has_a_view() {
 /// Returns what a view must show, from the rules and the paths alone.
 fn expected(model: &Model, policy: &AgentPolicy) -> Model {
     let is_readable = |path: &str| policy.access(path.as_bytes()).can_read();
-    let is_whole = |path: &str| {
+    // True if everything that could be in a directory is readable.
+    let is_shown_whole = |path: &str| {
         let below = policy.at(path.as_bytes()).access_of_all_below();
         is_readable(path) && below.is_some_and(Access::can_read)
     };
@@ -187,7 +191,7 @@ fn expected(model: &Model, policy: &AgentPolicy) -> Model {
     for (path, item) in model.iter().rev() {
         let is_shown = match item {
             Item::Directory(_) => {
-                is_whole(path) || shown.keys().any(|below| below.starts_with(&format!("{path}/")))
+                is_shown_whole(path) || shown.keys().any(|below| below.starts_with(&format!("{path}/")))
             }
             _ => is_readable(path),
         };
@@ -210,10 +214,10 @@ proptest! {
         let fixture = TestStore::shared();
         let cache = ViewCache::new();
         let mut tree = fixture.build(|built| apply(built, &tree));
-        for round in 0..2 {
+        for version in 0..2 {
             let (_, shown) =
                 view(&tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap();
-            prop_assert_eq!(read(&shown), expected(&read(&tree), &policy), "round {}", round);
+            prop_assert_eq!(read(&shown), expected(&read(&tree), &policy), "version {}", version);
             prop_assert_eq!(built(&shown, &policy).tree_id().unwrap(), shown.id(), "a view is its own view");
             let mut changed = VirtualTree::over(&tree).unwrap();
             apply(&mut changed, &later);

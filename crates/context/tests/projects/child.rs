@@ -1,4 +1,4 @@
-//! Roles of child processes.
+//! Roles of child processes: functions that this test program runs in place of its tests, when a test starts it again.
 
 use workspace_test_support::child::role;
 
@@ -13,7 +13,7 @@ fn child_process_role() {
         "delete-project" => crate::abandoned::delete_project(&arguments),
         "work" => crate::crash::work(&arguments),
         "land" => crate::servers::land(&arguments),
-        "land-without-room" => crate::disk_full::land_without_room(&arguments),
+        "land-on-full-disk" => crate::disk_full::land_on_full_disk(&arguments),
         "follow-events" => crate::servers::follow_events(&arguments),
         other => panic!("there is no role `{other}`"),
     }

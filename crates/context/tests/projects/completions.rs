@@ -1,16 +1,18 @@
-//! Tests of completions: merges, conflicts, policies, and exactly-once landing.
+//! Tests of completions (finished work of agents): merges into the head (the present files of the project), conflicts,
+//! policies, and that each completion is merged exactly once. `Fixture::complete` queues a completion, and
+//! `Fixture::land` merges all queued ones. The sequence of a head is the number of changes of the project.
 
 use serde_json::json;
 use workspace_catalog::{CatalogError, CompletionState, OperationFilter, ReviewFilter};
 use workspace_context::projects::{Daemon, DirectCompletion, ProjectError};
 use workspace_state::{Attributes, Timestamp};
 
+use crate::database::DatabaseKind;
 use crate::fixture::Fixture;
-use crate::server::of_client;
+use crate::server::new_client_snapshot;
 
-#[tokio::test]
-async fn changes_of_many_agents_land_as_their_union() {
-    let mut fixture = Fixture::new(&[("shared/readme.md", "hello\n")]).await;
+pub(crate) async fn changes_of_many_agents_are_all_merged(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("shared/readme.md", "hello\n")]).await;
     let mut queued = Vec::new();
     for number in 0..30 {
         let mut workspace = fixture.workspace(&format!("agent-{number}"), &format!("w{number}")).await;
@@ -31,11 +33,10 @@ async fn changes_of_many_agents_land_as_their_union() {
     assert_eq!(operations.len(), 31);
 }
 
-#[tokio::test]
-async fn lines_are_merged_and_counters_are_exact() {
+pub(crate) async fn lines_are_merged_and_counters_are_exact(database: DatabaseKind) {
     let counter = r#"{"visits": 0}"#;
     let lines: String = (0..40).map(|line| format!("line {line}\n")).collect();
-    let mut fixture = Fixture::new(&[("count.crdt.json", counter), ("text.txt", &lines)]).await;
+    let mut fixture = Fixture::new(database, &[("count.crdt.json", counter), ("text.txt", &lines)]).await;
     let rule = json!({"path": "**/*.crdt.json", "strategy": "crdt", "schema": {"visits": "counter"}});
     fixture.set_policy(json!({"rules": [rule]})).await;
     let mut workspaces = Vec::new();
@@ -48,7 +49,7 @@ async fn lines_are_merged_and_counters_are_exact() {
         workspaces.push(workspace);
     }
     fixture.land().await;
-    // The same workspaces go on: only what they changed since then counts.
+    // The same workspaces complete work again: only changes since their first completions count.
     for workspace in &mut workspaces {
         workspace.files.write("count.crdt.json", r#"{"visits": 2}"#).unwrap();
         fixture.complete(workspace).await;
@@ -66,9 +67,8 @@ async fn lines_are_merged_and_counters_are_exact() {
     }
 }
 
-#[tokio::test]
-async fn a_conflict_waits_for_a_review_and_the_rest_lands() {
-    let mut fixture = Fixture::new(&[("a.txt", "one\n"), ("b.txt", "two\n")]).await;
+pub(crate) async fn a_conflict_waits_for_a_review_and_other_changes_are_merged(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "one\n"), ("b.txt", "two\n")]).await;
     let mut first = fixture.workspace("first", "w1").await;
     let mut second = fixture.workspace("second", "w2").await;
     first.files.write("a.txt", "from the first\n").unwrap();
@@ -90,10 +90,9 @@ async fn a_conflict_waits_for_a_review_and_the_rest_lands() {
     );
 }
 
-#[tokio::test]
-async fn the_policy_hides_files_and_refuses_changes() {
+pub(crate) async fn the_policy_hides_files_and_refuses_changes(database: DatabaseKind) {
     let files = [("open.txt", "open\n"), ("secret/key.pem", "key\n"), ("locked/rules.md", "rules\n")];
-    let mut fixture = Fixture::new(&files).await;
+    let mut fixture = Fixture::new(database, &files).await;
     fixture
         .set_policy(json!({"rules": [
             {"agent": "worker", "path": "secret/**", "access": "none"},
@@ -113,7 +112,7 @@ async fn the_policy_hides_files_and_refuses_changes() {
     let report = fixture.report(&completion).await;
     let refused: Vec<&str> = report.refused.iter().map(|refused| refused.path.as_str()).collect();
     assert_eq!(refused, ["locked/rules.md", "secret", "secret/key.pem"]);
-    // Only refused changes: nothing lands, and the head stays.
+    // With only refused changes, the head stays.
     let mut again = fixture.workspace("worker", "w2").await;
     again.files.write("locked/rules.md", "none\n").unwrap();
     let completion = fixture.complete(&mut again).await;
@@ -123,9 +122,8 @@ async fn the_policy_hides_files_and_refuses_changes() {
     assert_eq!(fixture.project.sequence, sequence);
 }
 
-#[tokio::test]
-async fn a_repeated_completion_lands_once() {
-    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+pub(crate) async fn a_repeated_completion_lands_once(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "one\n")]).await;
     let mut workspace = fixture.workspace("agent", "w1").await;
     workspace.files.write("a.txt", "two\n").unwrap();
     let new = fixture.completion(&mut workspace);
@@ -138,9 +136,8 @@ async fn a_repeated_completion_lands_once() {
     assert_eq!(fixture.project.sequence, 2);
 }
 
-#[tokio::test]
-async fn two_servers_land_each_completion_exactly_once() {
-    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+pub(crate) async fn two_servers_land_each_completion_exactly_once(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "one\n")]).await;
     for number in 0..40 {
         let mut workspace = fixture.workspace("agent", &format!("w{number}")).await;
         workspace.files.write(format!("{number}.txt"), format!("{number}")).unwrap();
@@ -150,19 +147,18 @@ async fn two_servers_land_each_completion_exactly_once() {
     let daemon = fixture.daemon();
     let (first, second) = tokio::join!(daemon.land_all(), other.land_all());
     first.and(second).unwrap();
-    // A lease may have kept one of them from the last completions.
+    // The last completions may be left: one server had the lease when the other one looked for completions.
     fixture.land().await;
     assert_eq!(fixture.project.sequence, 41);
     assert_eq!(fixture.files().await.len(), 41);
 }
 
-#[tokio::test]
-async fn a_completion_that_cannot_be_merged_does_not_hold_up_others() {
-    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+pub(crate) async fn a_completion_that_cannot_be_merged_does_not_delay_others(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "one\n")]).await;
     let mut broken = fixture.workspace("agent", "w1").await;
     broken.files.write("b.txt", "two\n").unwrap();
     let mut new = fixture.completion(&mut broken);
-    // The base is gone: no store has it.
+    // No store has this base.
     new.base_snapshot = workspace_state::SnapshotId::from_bytes([7; 16]).to_string();
     let broken = fixture.catalog.completions().insert(&new, &[]).await.unwrap();
     let workspace_catalog::CompletionInsertion::New(broken) = broken else { panic!("{broken:?}") };
@@ -180,9 +176,8 @@ async fn a_completion_that_cannot_be_merged_does_not_hold_up_others() {
     assert!(failed.error.unwrap().contains("is not in the store"));
 }
 
-#[tokio::test]
-async fn work_on_an_empty_project_lands() {
-    let mut fixture = Fixture::new(&[]).await;
+pub(crate) async fn work_on_an_empty_project_lands(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[]).await;
     let mut workspace = fixture.workspace("agent", "w1").await;
     workspace.files.write("first.txt", "first\n").unwrap();
     fixture.complete(&mut workspace).await;
@@ -191,10 +186,11 @@ async fn work_on_an_empty_project_lands() {
     assert_eq!(fixture.files().await["first.txt"], "first\n");
 }
 
-#[tokio::test]
-async fn a_rename_of_somebody_else_does_not_carry_a_change_to_a_protected_path() {
+pub(crate) async fn a_rename_by_another_agent_does_not_move_a_change_to_a_protected_path(
+    database: DatabaseKind,
+) {
     let text: String = (0..20).map(|line| format!("line {line}\n")).collect();
-    let mut fixture = Fixture::new(&[("draft.txt", &text)]).await;
+    let mut fixture = Fixture::new(database, &[("draft.txt", &text)]).await;
     fixture.set_policy(json!({"rules": [{"agent": "writer", "path": "final/**", "access": "R"}]})).await;
     let mut writer = fixture.workspace("writer", "w1").await;
     let mut editor = fixture.workspace("editor", "w2").await;
@@ -210,9 +206,9 @@ async fn a_rename_of_somebody_else_does_not_carry_a_change_to_a_protected_path()
     assert_eq!(report.refused[0].path, "final/text.txt");
 }
 
-#[tokio::test]
-async fn a_git_repository_stays_in_its_workspace() {
-    let mut fixture = Fixture::new(&[("a.txt", "one\n"), (".git/HEAD", "ref: refs/heads/main\n")]).await;
+pub(crate) async fn a_git_repository_stays_in_its_workspace(database: DatabaseKind) {
+    let mut fixture =
+        Fixture::new(database, &[("a.txt", "one\n"), (".git/HEAD", "ref: refs/heads/main\n")]).await;
     assert_eq!(fixture.files().await.keys().collect::<Vec<_>>(), ["a.txt"]);
     let mut workspace = fixture.workspace("agent", "w1").await;
     workspace.files.write(".git/index", "index").unwrap();
@@ -231,23 +227,24 @@ async fn a_git_repository_stays_in_its_workspace() {
     assert_eq!(fixture.project.sequence, 2);
 }
 
-#[tokio::test]
-async fn an_id_of_a_push_is_not_used_for_other_work() {
-    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+pub(crate) async fn a_push_with_the_id_of_other_work_fails(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "one\n")]).await;
     let base = fixture.projects.workspace_base(&fixture.project, "agent").await.unwrap();
-    let push = async |content: &str| {
+    let push = async |agent: &str, content: &str| {
         let mut files = fixture.store.empty_tree().unwrap();
         files.write("a.txt", content).unwrap();
-        let content = files.commit(of_client()).unwrap().id;
-        let (id, agent) = (Some("key".to_owned()), "agent".to_owned());
+        let content = files.commit(new_client_snapshot()).unwrap().id;
+        let (id, agent) = (Some("key".to_owned()), agent.to_owned());
         let new = DirectCompletion { id, agent, owner: None, base, content, message: String::new() };
         fixture.projects.complete_directly(&fixture.project, new).await
     };
-    let first = push("two\n").await.unwrap();
-    assert_eq!(push("two\n").await.unwrap().completion, first.completion);
-    let refused = push("three\n").await.unwrap_err();
-    let is_conflict = matches!(refused, ProjectError::Catalog(CatalogError::IdempotencyConflict { .. }));
-    assert!(is_conflict, "{refused:?}");
+    let first = push("agent", "two\n").await.unwrap();
+    assert_eq!(push("agent", "two\n").await.unwrap().completion, first.completion);
+    for (agent, content) in [("agent", "three\n"), ("other", "two\n")] {
+        let refused = push(agent, content).await.unwrap_err();
+        let is_conflict = matches!(refused, ProjectError::Catalog(CatalogError::IdempotencyConflict { .. }));
+        assert!(is_conflict, "{refused:?}");
+    }
     fixture.land().await;
     assert_eq!(fixture.files().await["a.txt"], "two\n");
 }
@@ -255,9 +252,9 @@ async fn an_id_of_a_push_is_not_used_for_other_work() {
 /// Time of files that are older than all others, in nanoseconds since 1970.
 const LONG_AGO: Timestamp = Timestamp(1_000_000_000);
 
-/// Makes several agents change one file, and lands their completions in this order, each as a batch of its own, or all at
-/// once. The files of later completions have older times. Returns the content that the head has then.
-async fn settled(fixture: &mut Fixture, agents: &[&str], at_once: bool) -> String {
+/// Makes several agents change one file, and lands their completions in this order, each as a batch of its own, or all
+/// at once. The files of later completions have older times. Returns the content that the head has then.
+async fn content_after_conflicts(fixture: &mut Fixture, agents: &[&str], at_once: bool) -> String {
     let mut workspaces = Vec::new();
     for (number, agent) in agents.iter().enumerate() {
         let mut workspace = fixture.workspace(agent, &format!("{agent}-{}", fixture.project.sequence)).await;
@@ -277,30 +274,50 @@ async fn settled(fixture: &mut Fixture, agents: &[&str], at_once: bool) -> Strin
     fixture.files().await["a.txt"].clone()
 }
 
-#[tokio::test]
-async fn the_last_writer_is_the_agent_that_completed_last_whatever_the_times_of_its_files() {
+pub(crate) async fn the_last_writer_is_the_agent_that_completed_last_regardless_of_file_times(
+    database: DatabaseKind,
+) {
     for at_once in [false, true] {
-        let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+        let mut fixture = Fixture::new(database, &[("a.txt", "base\n")]).await;
         fixture.set_policy(json!({"rules": [{"path": "**", "onConflict": "lww"}]})).await;
-        assert_eq!(settled(&mut fixture, &["one", "two", "three"], at_once).await, "three\n");
-        assert_eq!(settled(&mut fixture, &["three", "two", "one"], at_once).await, "one\n");
+        assert_eq!(content_after_conflicts(&mut fixture, &["one", "two", "three"], at_once).await, "three\n");
+        assert_eq!(content_after_conflicts(&mut fixture, &["three", "two", "one"], at_once).await, "one\n");
     }
 }
 
-#[tokio::test]
-async fn the_agent_with_the_highest_priority_wins_whoever_completes_first() {
+pub(crate) async fn the_agent_with_the_highest_priority_wins_in_any_order_of_completions(
+    database: DatabaseKind,
+) {
     let rule = |agent: &str, priority: i64| json!({"agent": agent, "path": "**", "priority": priority});
-    let rules = json!([{"path": "**", "onConflict": "priority"}, rule("boss", 10), rule("senior", 5), rule("junior", 1)]);
+    let by_priority = json!({"path": "**", "onConflict": "priority"});
+    let rules = json!([by_priority, rule("boss", 10), rule("senior", 5), rule("junior", 1)]);
     for at_once in [false, true] {
-        let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+        let mut fixture = Fixture::new(database, &[("a.txt", "base\n")]).await;
         fixture.set_policy(json!({ "rules": rules })).await;
         for agents in
             [["boss", "senior", "junior"], ["junior", "boss", "senior"], ["senior", "junior", "boss"]]
         {
-            assert_eq!(settled(&mut fixture, &agents, at_once).await, "boss\n", "{agents:?} {at_once}");
-            fixture.import(&[("a.txt", &format!("{agents:?}\n"))]).await;
+            assert_eq!(
+                content_after_conflicts(&mut fixture, &agents, at_once).await,
+                "boss\n",
+                "{agents:?} {at_once}"
+            );
+            fixture.replace_files(&[("a.txt", &format!("{agents:?}\n"))]).await;
         }
         // Among equals, the later one wins.
-        assert_eq!(settled(&mut fixture, &["some", "other"], at_once).await, "other\n");
+        assert_eq!(content_after_conflicts(&mut fixture, &["some", "other"], at_once).await, "other\n");
     }
+}
+
+/// Regression test: the daemon kept the lease, so the completions of the project waited until it ended.
+pub(crate) async fn the_lease_of_a_project_is_released_if_it_cannot_be_renewed(database: DatabaseKind) {
+    let fixture = Fixture::new(database, &[("a.txt", "1\n")]).await;
+    let mut workspace = fixture.workspace("agent", "ws-1").await;
+    workspace.files.write("a.txt", "2\n").unwrap();
+    fixture.complete(&mut workspace).await;
+    fixture.server().forbid_renewals_of_leases().await;
+    fixture.daemon().land_all().await.unwrap();
+    let leases = fixture.catalog.leases();
+    let lease = leases.acquire(&format!("merge/{}", fixture.project.id), "server-2", 1000).await;
+    assert!(lease.unwrap().is_some(), "the lease was released");
 }

@@ -1,4 +1,10 @@
-//! Killed servers: everything acknowledged is in the history exactly once, and catalog and store agree.
+//! Tests that kill servers: all acknowledged work is in the history exactly once, and the catalog and the store agree.
+//!
+//! Completions are finished work of agents, which the merge daemon of a server merges into the head: the snapshot of
+//! the present files of a project. The sequence of a head is the number of changes. A review is a conflict that waits
+//! for a decision.
+//!
+//! `Server` opens a catalog and a store. The checks after a kill are in `crash_check.rs`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +16,7 @@ use tokio::task::JoinSet;
 use workspace_catalog::{Completion, CompletionState, Operator, Project, ReviewFilter};
 use workspace_context::projects::{
     ChangeAuthor, Daemon, DirectCompletion, ProjectError, ProjectSettings, RebaseInput, RebasedFiles,
-    Resolution, ResolveRequest,
+    Resolution, ResolveRequest, RevertInput,
 };
 use workspace_state::{NewSnapshot, SnapshotId, Tree, VirtualTree};
 use workspace_test_support::child::{ChildOutput, ChildProcess, say, text};
@@ -19,20 +25,21 @@ use workspace_test_support::{Random, is_full_run};
 use crate::crash_check::{
     check_acknowledged, check_no_leftovers, check_project, check_repetitions, check_store, completions,
 };
-use crate::fixture::Fixture;
-use crate::server::{Server, of_client};
-use crate::servers::is_on_postgres;
+use crate::database::DatabaseKind;
+use crate::fixture::{ANY_SEQUENCE, Fixture, NO_LIMIT, NOT_FROM_GIT, PRESENT};
+use crate::server::{Server, new_client_snapshot};
 
-/// Time that a client waits for a completion; longer than any round.
+/// Maximum time that a client waits until a completion (finished work of an agent) is merged.
 const WAIT: Duration = Duration::from_secs(60);
-/// Number of rounds of each client of a child that a failpoint should kill.
+/// Number of rounds of each client, for a child that a failpoint should kill before they end.
 const ROUNDS: &str = "12";
-/// A short run on PostgreSQL tests one failpoint of so many.
+/// A short run on PostgreSQL tests each failpoint with the probability of 1 in this number.
 const POSTGRES_FAILPOINTS_SHARE: u64 = 4;
-/// Number of files of an import whose versions are staged.
-const LARGE: usize = 2_100;
+/// Number of files of a large import: so many that their versions are staged (inserted in batches, before the
+/// transaction of the import).
+const LARGE_IMPORT_FILES: usize = 2_100;
 
-/// Failpoints of the sources, with the number of visits that a child surely makes.
+/// Failpoints (named points where a test can kill the process) in the sources of this crate and of the catalog.
 const FAILPOINTS: &[&str] = &[
     "advance-before-commit",
     "advance-committed",
@@ -57,6 +64,8 @@ const FAILPOINTS: &[&str] = &[
     "rebase-synced",
     "reference-removed",
     "reference-set",
+    "revert-committed",
+    "revert-synced",
     "versions-staged",
     "view-committed",
     "view-protected",
@@ -79,8 +88,8 @@ fn every_failpoint_of_the_sources_is_tested() {
     assert_eq!(found, listed, "the list of failpoints and the sources differ");
 }
 
-/// Role: a server and its clients, who complete, import, roll back, resolve and delete until killed, or for a number
-/// of rounds.
+/// Role of a child process: a server and its clients. They complete work, import, roll back, resolve reviews, rebase
+/// and delete projects, for a number of rounds or until they are killed.
 pub(crate) fn work(arguments: &[&str]) {
     let [home, url, project, tag, rounds] = arguments else {
         panic!("directory, catalog, project, tag, rounds")
@@ -94,10 +103,11 @@ pub(crate) fn work(arguments: &[&str]) {
         say("ready");
         let mut clients = JoinSet::new();
         clients.spawn(client.clone().complete("reader"));
-        clients.spawn(client.clone().complete_directly("blind"));
+        clients.spawn(client.clone().complete_directly("restricted"));
         clients.spawn(client.clone().change_head());
         clients.spawn(client.clone().resolve_conflicts());
-        clients.spawn(client.clone().rebase("blind"));
+        clients.spawn(client.clone().rebase("restricted"));
+        clients.spawn(client.clone().revert("guest"));
         clients.spawn(client.delete_projects());
         while let Some(ended) = clients.join_next().await {
             ended.unwrap();
@@ -110,12 +120,15 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Client of a server that is going to be killed. It reports what was acknowledged.
+/// Clients of a server that is going to be killed. They print a line for each acknowledgement.
 #[derive(Clone)]
 struct Client {
     server: Server,
+    /// Id of the project.
     project: String,
+    /// Prefix of the ids of this server's clients.
     tag: String,
+    /// Number of rounds of each client.
     rounds: u64,
 }
 
@@ -124,7 +137,7 @@ impl Client {
         ChangeAuthor { name: "alice".to_owned(), operator: Operator::Person }
     }
 
-    /// Reports a completion, and its end.
+    /// Prints that a completion was queued, waits until it is merged, and prints its sequence.
     async fn follow(&self, queued: Completion) -> Completion {
         say(&format!("queued {}", queued.completion.id));
         let ended = self.server.projects.wait_for(queued, WAIT).await.unwrap();
@@ -133,7 +146,7 @@ impl Client {
         ended
     }
 
-    /// Completes workspaces, each with a new file and one more visit.
+    /// Completes workspaces. Each adds a file and increments the counter.
     async fn complete(self, agent: &'static str) {
         for round in 0..self.rounds {
             let project = self.server.project(&self.project).await;
@@ -146,7 +159,7 @@ impl Client {
         }
     }
 
-    /// Completes files that were changed elsewhere.
+    /// Completes files that were changed outside of the server. The agent does not see the secret file.
     async fn complete_directly(self, agent: &'static str) {
         for round in 0..self.rounds {
             let project = self.server.project(&self.project).await;
@@ -155,7 +168,7 @@ impl Client {
             let mut files = self.server.store.restore(&base.snapshot).unwrap();
             assert!(!files.exists("secret").unwrap());
             add_work(&mut files, &id);
-            let content = files.commit(of_client()).unwrap().id;
+            let content = files.commit(new_client_snapshot()).unwrap().id;
             let (agent, message) = (agent.to_owned(), id.clone());
             let new = DirectCompletion { id: Some(id), agent, owner: None, base, content, message };
             let queued = self.server.projects.complete_directly(&project, new).await.unwrap();
@@ -163,7 +176,7 @@ impl Client {
         }
     }
 
-    /// Imports a new version of a file, and takes it back.
+    /// Imports a new version of a file, and rolls it back.
     async fn change_head(self) {
         for round in 0..self.rounds {
             let (project, message) = self.import_next(&format!("import-{}-{round}", self.tag)).await;
@@ -174,25 +187,26 @@ impl Client {
                 self.server.projects.rollback(&project, project.sequence, path, &person, &message).await;
             match done {
                 Ok(Some(done)) => say(&format!("changed rollback {} {message}", done.sequence)),
-                // Others change the head at the same time.
+                // Other clients change the head at the same time.
                 Err(ProjectError::Contended { .. }) => {}
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    /// Imports the head with another `scratch.txt`. Returns the project before the change.
+    /// Imports the head with another `scratch.txt`. Returns the project before the change, and the message.
     async fn import_next(&self, message: &str) -> (Project, String) {
         let server = &self.server;
         loop {
             let project = server.project(&self.project).await;
-            let head = server.projects.head(&project, None).await.unwrap().unwrap();
+            let head = server.projects.head(&project, PRESENT).await.unwrap().unwrap();
             let mut files = server.store.restore(&head.id).unwrap();
             files.write("scratch.txt", message).unwrap();
-            let content = files.commit(of_client()).unwrap().id;
+            let content = files.commit(new_client_snapshot()).unwrap().id;
             let expected = Some(project.sequence);
             let person = self.person();
-            let done = server.projects.import(&project, content, &person, message, expected, None).await;
+            let done =
+                server.projects.import(&project, content, &person, message, expected, NOT_FROM_GIT).await;
             match done {
                 Ok(Some(done)) => {
                     say(&format!("changed import {} {message}", done.sequence));
@@ -204,7 +218,7 @@ impl Client {
         }
     }
 
-    /// Rebases the work of an agent onto the newest head, as the server of its sandbox does, and forgets it.
+    /// Rebases the work of an agent onto the newest head, as the server of its sandbox does, and removes the result.
     async fn rebase(self, agent: &'static str) {
         for round in 0..self.rounds {
             let (server, id) = (&self.server, format!("{}-rebase-{round}", self.tag));
@@ -212,7 +226,7 @@ impl Client {
             let base = server.projects.workspace_base(&project, agent).await.unwrap();
             let mut files = server.store.restore(&base.snapshot).unwrap();
             files.write(format!("rebased/{id}"), id.as_str()).unwrap();
-            let theirs = files.commit(of_client()).unwrap().id;
+            let theirs = files.commit(new_client_snapshot()).unwrap().id;
             let project = server.project(&self.project).await;
             let target = server.projects.rebase_target(&project, agent).await.unwrap();
             let new = NewSnapshot { pending: true, ..NewSnapshot::with_message(id) };
@@ -223,7 +237,31 @@ impl Client {
         }
     }
 
-    /// Makes two agents change one file, and decides the review.
+    /// Completes work with a refused change, and reverts the change, as the server of the sandbox does. Removes the
+    /// result.
+    async fn revert(self, agent: &'static str) {
+        for round in 0..self.rounds {
+            let (server, id) = (&self.server, format!("{}-{agent}-{round}", self.tag));
+            let project = server.project(&self.project).await;
+            let base = server.projects.workspace_base(&project, agent).await.unwrap();
+            let mut files = server.store.restore(&base.snapshot).unwrap();
+            add_work(&mut files, &id);
+            files.write("scratch.txt", "refused").unwrap();
+            let queued = server.complete(&project, agent, &id, &base, &mut files).await;
+            let ended = self.follow(queued).await;
+            let round_id = ended.completion.round_id.unwrap();
+            let refused =
+                server.projects.refused_changes(&project.id, &round_id, base.snapshot).await.unwrap();
+            let theirs = ended.completion.theirs_snapshot.parse().unwrap();
+            let new = NewSnapshot { pending: true, ..NewSnapshot::with_message(id.clone()) };
+            let input = RevertInput { workspace: id, base: base.snapshot, theirs, new };
+            let made = server.projects.revert(&refused.unwrap(), input).await.unwrap().unwrap();
+            assert_eq!(made.reverted, ["scratch.txt"]);
+            server.store.remove_snapshots(&[made.snapshot.id, made.base]).unwrap();
+        }
+    }
+
+    /// Makes two agents change one file, and decides the review of the conflict.
     async fn resolve_conflicts(self) {
         for round in 0..self.rounds {
             let server = &self.server;
@@ -234,7 +272,7 @@ impl Client {
                 let id = format!("{}-{agent}-{round}", self.tag);
                 let mut files = server.store.restore(&base.snapshot).unwrap();
                 add_work(&mut files, &id);
-                files.write("fight.txt", id.as_str()).unwrap();
+                files.write("conflict.txt", id.as_str()).unwrap();
                 let queued = server.complete(&project, agent, &id, &base, &mut files).await;
                 conflicting.push(self.follow(queued).await);
             }
@@ -265,11 +303,15 @@ impl Client {
             let server = &self.server;
             let name = format!("temporary-{}-{round}", self.tag);
             let project =
-                server.projects.create("alice", &name, ProjectSettings::default(), None).await.unwrap();
+                server.projects.create("alice", &name, ProjectSettings::default(), NO_LIMIT).await.unwrap();
             say(&format!("created {}", project.id));
             let content = self.temporary_content(round);
             let person = self.person();
-            let done = server.projects.import(&project, content, &person, &name, None, None).await.unwrap();
+            let done = server
+                .projects
+                .import(&project, content, &person, &name, ANY_SEQUENCE, NOT_FROM_GIT)
+                .await
+                .unwrap();
             let project = server.project(&project.id).await;
             assert_eq!(done.unwrap().sequence, project.sequence);
             let base = server.projects.workspace_base(&project, "reader").await.unwrap();
@@ -282,19 +324,19 @@ impl Client {
         }
     }
 
-    /// Commits the first files of a project: now and then so many that their versions are staged.
+    /// Commits the first files of a project. Some rounds have so many files that their versions are staged.
     fn temporary_content(&self, round: u64) -> SnapshotId {
         let mut files = self.server.store.empty_tree().unwrap();
         files.write("file.txt", format!("{} {round}", self.tag)).unwrap();
         let is_large = self.tag.contains("versions-staged") || round % 40 == 39;
-        for number in 0..if is_large { LARGE } else { 0 } {
+        for number in 0..if is_large { LARGE_IMPORT_FILES } else { 0 } {
             files.write(format!("{}/{number}", number % 20), format!("{number}")).unwrap();
         }
-        files.commit(of_client()).unwrap().id
+        files.commit(new_client_snapshot()).unwrap().id
     }
 }
 
-/// Adds what every completion adds: a file of its own, and a visit to the counter.
+/// Makes the changes that every completion has: adds a file named by its id, and increments the counter.
 fn add_work(files: &mut VirtualTree, id: &str) {
     let counter: Value = serde_json::from_slice(&files.read("count.crdt.json").unwrap()).unwrap();
     let visits = counter["visits"].as_i64().unwrap() + 1;
@@ -302,31 +344,34 @@ fn add_work(files: &mut VirtualTree, id: &str) {
     files.write(format!("done/{id}"), id).unwrap();
 }
 
-/// Deployment whose servers are killed.
+/// Catalog and store with a project, whose servers are killed.
 pub(crate) struct Deployment {
     pub(crate) fixture: Fixture,
+    /// Number of servers that were started.
     starts: u64,
 }
 
 impl Deployment {
-    pub(crate) async fn new() -> Self {
+    pub(crate) async fn new(database: DatabaseKind) -> Self {
         let counter = r#"{"visits":0}"#;
         let files = [
             ("count.crdt.json", counter),
             ("scratch.txt", "first"),
-            ("fight.txt", "first"),
+            ("conflict.txt", "first"),
             ("secret/key", "key"),
         ];
-        let mut fixture = Fixture::new(&files).await;
+        let mut fixture = Fixture::new(database, &files).await;
         fixture
             .set_policy(json!({"rules": [
                 {"path": "**/*.crdt.json", "strategy": "crdt", "schema": {"visits": "counter"}},
-                {"agent": "blind", "path": "secret/**", "access": "none"},
+                {"agent": "restricted", "path": "secret/**", "access": "none"},
+                {"agent": "guest", "path": "scratch.txt", "access": "R"},
             ]}))
             .await;
         Self { fixture, starts: 0 }
     }
 
+    /// Starts a server in a child process.
     pub(crate) fn start(&mut self, name: &str, rounds: &str, failpoint: Option<&str>) -> ChildProcess {
         self.starts += 1;
         let tag = format!("{}-{name}", self.starts);
@@ -338,15 +383,15 @@ impl Deployment {
         }
     }
 
-    /// Starts the next server, lets it land what is queued, and checks everything. Returns the number of things that
-    /// were acknowledged.
+    /// Starts the next server, waits until it has repaired and merged everything, and checks the project. Returns the
+    /// number of acknowledgements of the killed server.
     pub(crate) async fn check(&mut self, ended: &ChildOutput) -> usize {
         self.starts += 1;
         let server = Server::with_catalog(self.fixture.path(), &self.fixture.url).await;
         server.end_leases().await;
-        let name = format!("{}-proof", self.starts);
+        let name = format!("{}-check", self.starts);
         let daemon = tokio::spawn(Daemon::new(server.projects.clone(), format!("server-{name}")).run());
-        // The daemon has repaired everything before it merges.
+        // The daemon sets missing references before it merges this completion.
         let project = server.project(&self.fixture.project.id).await;
         let base = server.projects.workspace_base(&project, "reader").await.unwrap();
         let mut files = server.store.restore(&base.snapshot).unwrap();
@@ -354,17 +399,18 @@ impl Deployment {
         let queued = server.complete(&project, "reader", &name, &base, &mut files).await;
         let landed = server.projects.wait_for(queued, WAIT).await.unwrap();
         assert_eq!(landed.state, CompletionState::Landed, "{landed:?}");
-        while !server.catalog.completions().projects_with_queued(None, 1).await.unwrap().is_empty() {
+        let (no_cursor, limit) = (None, 1);
+        while !server.catalog.completions().projects_with_queued(no_cursor, limit).await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        // The reference is the last step of a landing.
+        // The reference of the head is set after the transaction of the merge.
         let reference = |sequence: i64| {
             server.store.reference(&format!("projects/{}/{sequence:012}", project.id)).unwrap()
         };
         while reference(server.project(&project.id).await.sequence).is_none() {
             tokio::task::yield_now().await;
         }
-        // The daemon ends interrupted deletions while it merges.
+        // The daemon finishes interrupted deletions while it merges.
         while !server.catalog.projects().unfinished_deletions().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
@@ -381,10 +427,10 @@ impl Deployment {
     }
 }
 
-/// Checks that every landed completion added one visit and its own file.
+/// Checks that every completion added its file and incremented the counter once.
 async fn check_counter(server: &Server, project: &str) {
     let project = server.project(project).await;
-    let head = server.projects.head(&project, None).await.unwrap().unwrap();
+    let head = server.projects.head(&project, PRESENT).await.unwrap().unwrap();
     let tree = Tree::of_snapshot(&server.store, &head).unwrap();
     let files = crate::fixture::files_of(&tree);
     let counter: Value = serde_json::from_str(&files["count.crdt.json"]).unwrap();
@@ -396,20 +442,22 @@ async fn check_counter(server: &Server, project: &str) {
     assert_eq!(files["secret/key"], "key");
 }
 
-/// Returns all failpoints; on PostgreSQL, whose servers start slowly, a random part of them unless the run is a full one.
-fn selected_failpoints(random: &mut Random) -> Vec<&'static str> {
-    let is_short = is_on_postgres() && !is_full_run();
+/// Returns all failpoints; on PostgreSQL, whose servers start slowly, a random part of them unless the run is a full
+/// one.
+fn selected_failpoints(database: DatabaseKind, random: &mut Random) -> Vec<&'static str> {
+    let is_short = database == DatabaseKind::Postgres && !is_full_run();
     FAILPOINTS.iter().copied().filter(|_| !is_short || random.one_in(POSTGRES_FAILPOINTS_SHARE)).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_at_every_failpoint_everything_acknowledged_is_there_once() {
-    let mut deployment = Deployment::new().await;
+pub(crate) async fn after_a_kill_at_each_failpoint_acknowledged_work_is_recorded_once(
+    database: DatabaseKind,
+) {
+    let mut deployment = Deployment::new(database).await;
     let mut random = Random::new();
-    for failpoint in selected_failpoints(&mut random) {
+    for failpoint in selected_failpoints(database, &mut random) {
         let visits = if is_full_run() { 1..8 } else { 1..2 };
         for visit in visits {
-            // Not always the first visit; each is reached in every round, but for staged versions.
+            // A short run takes one of the first three visits. A child visits every failpoint once in each round.
             let visit = if visit == 1 { 1 + random.below(3) } else { visit };
             let plan = format!("{failpoint}=kill@{visit}");
             let ended = deployment.start(failpoint, ROUNDS, Some(&plan)).finish();
@@ -421,23 +469,23 @@ async fn killed_at_every_failpoint_everything_acknowledged_is_there_once() {
     check_store(&deployment.fixture.server());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn killed_at_any_moment_everything_acknowledged_is_there_once() {
+pub(crate) async fn after_a_kill_at_any_moment_acknowledged_work_is_recorded_once(database: DatabaseKind) {
     let (mut random, mut acknowledged) = (Random::new(), 0);
-    let kills = match (is_full_run(), is_on_postgres()) {
+    let kills = match (is_full_run(), database) {
         (true, _) => 500,
-        (false, false) => 20,
-        (false, true) => 5,
+        (false, DatabaseKind::Sqlite) => 20,
+        (false, DatabaseKind::Postgres) => 5,
     };
-    // Requests to PostgreSQL take longer.
-    let longest = if is_on_postgres() { 2_000_000 } else { 250_000 };
-    let mut deployment = Deployment::new().await;
+    // Microseconds. Requests to PostgreSQL take longer.
+    let kill_delay_max = if database == DatabaseKind::Postgres { 2_000_000 } else { 250_000 };
+    let mut deployment = Deployment::new(database).await;
     for round in 1..=kills {
-        let mut child = deployment.start("random", "1000000", None);
+        let (rounds, no_failpoint) = ("1000000", None);
+        let mut child = deployment.start("random", rounds, no_failpoint);
         if !random.one_in(8) {
             assert!(child.next_line().is_some());
         }
-        std::thread::sleep(Duration::from_micros(random.below(longest)));
+        std::thread::sleep(Duration::from_micros(random.below(kill_delay_max)));
         child.kill();
         let ended = child.finish();
         ended.assert_killed();
@@ -445,7 +493,7 @@ async fn killed_at_any_moment_everything_acknowledged_is_there_once() {
         if round % 25 == 0 || round == kills {
             // Checks take longer the longer the history is.
             check_store(&deployment.fixture.server());
-            deployment = Deployment::new().await;
+            deployment = Deployment::new(database).await;
         }
     }
     assert!(acknowledged > kills, "{acknowledged} acknowledgements in {kills} rounds prove nothing");

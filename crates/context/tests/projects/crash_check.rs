@@ -1,4 +1,7 @@
-//! Checks that catalog and store agree about a project.
+//! Checks that the catalog (an SQL database) and the store agree about a project, after servers were killed. The
+//! catalog has the operations (changes of the head, numbered by their sequences) and the completions (finished work of
+//! agents, merged into the head). The store has the snapshots, and references and pins, which keep snapshots from
+//! removal.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -9,6 +12,7 @@ use workspace_catalog::{
 use workspace_context::projects::Daemon;
 use workspace_state::{Entry, Extent, NoProgress, Node, SnapshotId, Tree};
 
+use crate::fixture::PRESENT;
 use crate::server::{CLIENT_LABEL, Server};
 
 /// Number of rows that are read at once: more than any of these tests makes.
@@ -26,7 +30,7 @@ pub(crate) async fn operations(server: &Server, project: &str) -> Vec<Operation>
     server.catalog.operations().list(project, &filter).await.unwrap()
 }
 
-/// Checks that every snapshot of the servers has a reference, after those of killed ones were removed.
+/// Removes abandoned snapshots, and checks that every other snapshot of the servers has a reference or a pin.
 pub(crate) async fn check_no_leftovers(server: &Server) {
     server.projects.remove_abandoned().await.unwrap();
     let store = &server.store;
@@ -54,13 +58,13 @@ pub(crate) async fn check_project(server: &Server, id: &str) {
     assert_eq!(project.sequence, operations.len() as i64);
     check_completions(&operations, &completions);
     check_references(server, id, &operations, &completions);
-    if let Some(head) = server.projects.head(&project, None).await.unwrap() {
+    if let Some(head) = server.projects.head(&project, PRESENT).await.unwrap() {
         let tree = Tree::of_snapshot(&server.store, &head).unwrap();
         check_versions(server, id, project.sequence, &tree).await;
     }
 }
 
-/// Checks that the operations are a chain of whole snapshots that ends with the head.
+/// Checks that the operations (changes of the head) are a chain of complete snapshots that ends with the present head.
 fn check_chain(server: &Server, operations: &[Operation], head: Option<&str>) {
     let mut previous: Option<&str> = None;
     for (operation, sequence) in operations.iter().zip(1..) {
@@ -94,7 +98,7 @@ fn check_completions(operations: &[Operation], completions: &[Completion]) {
     for completion in completions {
         let id = completion.completion.id.as_str();
         let merged = merges.remove(id).unwrap_or_default();
-        // If nothing of it could be merged, the decision about its last review may have landed it.
+        // If no change of the completion could be merged at first, its sequence is that of a decision about a review.
         let is_resolved = completion.sequence.is_some_and(|sequence| resolutions.contains(&(id, sequence)));
         let expected = Vec::from_iter(completion.sequence.filter(|_| !is_resolved));
         assert_eq!(merged, expected, "{completion:?}");
@@ -104,7 +108,8 @@ fn check_completions(operations: &[Operation], completions: &[Completion]) {
     assert!(merges.is_empty(), "{merges:?}");
 }
 
-/// Checks that each snapshot of the history is protected, and no sequence that does not exist.
+/// Checks that each snapshot of the history has its reference, and that no reference has a sequence that does not
+/// exist.
 fn check_references(server: &Server, id: &str, operations: &[Operation], completions: &[Completion]) {
     let prefix = format!("projects/{id}/");
     let found: BTreeMap<String, SnapshotId> =
@@ -132,8 +137,9 @@ fn check_references(server: &Server, id: &str, operations: &[Operation], complet
 async fn check_versions(server: &Server, id: &str, sequence: i64, head: &Tree) {
     let versions = server.catalog.file_versions();
     let mut files: BTreeMap<Vec<u8>, FileVersion> = BTreeMap::new();
+    let no_cursor = None;
     for sequence in 1..=sequence {
-        let rows = versions.of_sequence(id, sequence, None, ALL).await.unwrap();
+        let rows = versions.of_sequence(id, sequence, no_cursor, ALL).await.unwrap();
         for row in &rows {
             let former = row.version.previous_path.as_ref().unwrap_or(&row.version.path);
             if row.version.change != FileChange::Added {
@@ -164,7 +170,7 @@ async fn check_versions(server: &Server, id: &str, sequence: i64, head: &Tree) {
     assert_eq!(recorded, found);
 }
 
-/// Returns the hash that the history has for a file.
+/// Returns the content hash of a file, computed as in the history.
 fn content_hash(entry: &Entry) -> Option<String> {
     let Node::File(file) = &entry.node else { return None };
     let mut hasher = blake3::Hasher::new();
@@ -177,7 +183,8 @@ fn content_hash(entry: &Entry) -> Option<String> {
     Some(hasher.finalize().to_hex().to_string())
 }
 
-/// Checks everything that a killed server acknowledged. Returns its number.
+/// Checks that all work that a killed server acknowledged in its output is recorded. Returns the number of
+/// acknowledgements.
 pub(crate) async fn check_acknowledged(server: &Server, id: &str, lines: &[String]) -> usize {
     let operations = operations(server, id).await;
     let messages: Vec<&str> =
@@ -219,7 +226,7 @@ pub(crate) async fn check_acknowledged(server: &Server, id: &str, lines: &[Strin
     acknowledged
 }
 
-/// Checks that a project is whole, or that nothing is left of it.
+/// Checks that a project is complete, or that nothing is left of it.
 async fn check_other_project(server: &Server, id: &str) {
     if server.catalog.projects().get(id).await.unwrap().is_some() {
         return check_project(server, id).await;
@@ -230,7 +237,7 @@ async fn check_other_project(server: &Server, id: &str) {
     assert_eq!(server.catalog.projects().unfinished_deletions().await.unwrap(), [""; 0]);
 }
 
-/// Checks that completions that are queued again with their ids change nothing.
+/// Queues all completions again with the same ids, and checks that this changes nothing.
 pub(crate) async fn check_repetitions(server: &Server, id: &str) {
     let (project, before) = (server.project(id).await, completions(server, id).await);
     for completion in &before {

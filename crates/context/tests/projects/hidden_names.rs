@@ -1,20 +1,26 @@
-//! Tests of additions whose names hidden entries have: what depends on them is taken back with them.
+//! Tests of additions at paths that hidden entries have: they are refused, and changes that depend on them are
+//! reverted.
+//!
+//! Helpers of `Fixture`: `workspace` gives an agent a copy of the files that it may see, `complete` queues its
+//! finished work (a completion), and `land` merges all queued completions.
 
 use serde_json::json;
 
+use crate::database::DatabaseKind;
 use crate::fixture::{Fixture, Workspace};
 
 const RULES: [(&str, &str); 2] = [("**/*.pem", "none"), ("**/.env", "none")];
 
-async fn fixture(files: &[(&str, &str)]) -> (Fixture, Workspace) {
-    let mut fixture = Fixture::new(files).await;
+/// Creates a project with hidden files, and a workspace of an agent.
+async fn fixture(database: DatabaseKind, files: &[(&str, &str)]) -> (Fixture, Workspace) {
+    let mut fixture = Fixture::new(database, files).await;
     let rules = RULES.map(|(path, access)| json!({"path": path, "access": access}));
     fixture.set_policy(json!({"rules": rules})).await;
     let workspace = fixture.workspace("agent", "w1").await;
     (fixture, workspace)
 }
 
-/// Lands a workspace. Returns the paths of the head, and the refused changes as `path: change`.
+/// Merges a workspace into the project. Returns the paths of the new head, and the refused changes as `path: change`.
 async fn land(fixture: &mut Fixture, mut workspace: Workspace) -> (Vec<String>, Vec<String>) {
     let completion = fixture.complete(&mut workspace).await;
     fixture.land().await;
@@ -23,9 +29,9 @@ async fn land(fixture: &mut Fixture, mut workspace: Workspace) -> (Vec<String>, 
     (fixture.files().await.into_keys().collect(), refused.collect())
 }
 
-#[tokio::test]
-async fn a_file_renamed_to_a_hidden_directory_keeps_its_old_name() {
-    let (mut fixture, mut workspace) = fixture(&[("notes.txt", "notes\n"), ("certs/a.pem", "key\n")]).await;
+pub(crate) async fn a_file_renamed_to_a_hidden_directory_keeps_its_old_name(database: DatabaseKind) {
+    let (mut fixture, mut workspace) =
+        fixture(database, &[("notes.txt", "notes\n"), ("certs/a.pem", "key\n")]).await;
     workspace.files.rename("notes.txt", "certs").unwrap();
     workspace.files.write("new.txt", "new\n").unwrap();
     let (files, refused) = land(&mut fixture, workspace).await;
@@ -34,10 +40,9 @@ async fn a_file_renamed_to_a_hidden_directory_keeps_its_old_name() {
     assert_eq!(fixture.files().await["notes.txt"], "notes\n");
 }
 
-#[tokio::test]
-async fn a_directory_with_a_hidden_entry_that_a_file_replaces_keeps_its_entries() {
+pub(crate) async fn a_directory_with_a_hidden_entry_is_not_replaced_by_a_file(database: DatabaseKind) {
     let files = [("d/x", "x\n"), ("d/e/y", "y\n"), ("d/moved", "moved\n"), ("d/.env", "hidden\n")];
-    let (mut fixture, mut workspace) = fixture(&files).await;
+    let (mut fixture, mut workspace) = fixture(database, &files).await;
     workspace.files.rename("d/moved", "moved").unwrap();
     workspace.files.remove("d").unwrap();
     workspace.files.write("d", "a file\n").unwrap();
@@ -46,10 +51,9 @@ async fn a_directory_with_a_hidden_entry_that_a_file_replaces_keeps_its_entries(
     assert_eq!(refused, ["d: replacement", "d/e: deletion", "d/e/y: deletion", "d/x: deletion"]);
 }
 
-#[tokio::test]
-async fn files_renamed_below_a_hidden_file_keep_their_old_names() {
+pub(crate) async fn files_renamed_below_a_hidden_file_keep_their_old_names(database: DatabaseKind) {
     let (mut fixture, mut workspace) =
-        fixture(&[("a.txt", "a\n"), ("docs/b.txt", "b\n"), ("p.pem", "key\n")]).await;
+        fixture(database, &[("a.txt", "a\n"), ("docs/b.txt", "b\n"), ("p.pem", "key\n")]).await;
     workspace.files.mkdir("p.pem").unwrap();
     workspace.files.rename("docs", "p.pem/docs").unwrap();
     workspace.files.rename("a.txt", "p.pem/a.txt").unwrap();

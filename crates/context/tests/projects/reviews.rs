@@ -1,4 +1,10 @@
-//! Tests of reviews: decisions, moved heads, expiry, and protection of their snapshots.
+//! Tests of reviews (conflicts that wait for a decision): decisions, changes of the head (the present files of the
+//! project) meanwhile, expiry, and protection of the snapshots. The sequence of a head is the number of changes of the
+//! project.
+//!
+//! Helpers of `Fixture`: `workspace` gives an agent a copy of the head, `complete` queues its finished work (a
+//! completion), and `land` merges it; `replace_files` replaces all files of the project in one change.
+//! `new_client_snapshot` returns the parameters of a snapshot that a test commits.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,29 +21,38 @@ use workspace_context::projects::{
 };
 use workspace_state::{Attributes, Entry, Node, Retention, StoreError, Timestamp, Tree, VirtualTree, Xattrs};
 
-use crate::fixture::Fixture;
-use crate::server::of_client;
+use crate::database::DatabaseKind;
+use crate::fixture::{Fixture, NO_LIMIT, PRESENT};
+use crate::server::new_client_snapshot;
 
+/// Returns a person who decides reviews.
 fn reviewer(name: &str) -> ChangeAuthor {
     ChangeAuthor { name: name.to_owned(), operator: Operator::Person }
 }
 
+/// Returns a decision that expects the version of the head when the review was opened.
 fn take(resolution: Resolution) -> ResolveRequest {
     ResolveRequest { resolution, expect: None, message: "decided".to_owned() }
 }
 
+/// Returns a decision that expects another version of the path: its identity, or the sequence of a head.
 fn expecting(resolution: Resolution, expect: &str) -> ResolveRequest {
     ResolveRequest { expect: Some(expect.to_owned()), ..take(resolution) }
 }
 
+/// Returns the choice of this content.
 fn content(text: &str) -> Resolution {
     Resolution::Content(text.as_bytes().to_vec())
 }
 
-/// Lands the same change of `paths` by two agents, so that those of the second conflict. Returns its completion.
+/// Merges changes of `paths` by two agents. Those of the second agent conflict: returns its completion (its finished
+/// work), which waits for reviews.
 async fn conflicts(fixture: &mut Fixture, paths: &[&str]) -> Completion {
-    let mut first = fixture.workspace("first", &format!("w1-{}", fixture.project.sequence)).await;
-    let mut second = fixture.workspace("second", &format!("w2-{}", fixture.project.sequence)).await;
+    // With the sequence, the ids of the workspaces are new each time.
+    let sequence = fixture.project.sequence;
+    let (first_id, second_id) = (format!("w1-{sequence}"), format!("w2-{sequence}"));
+    let mut first = fixture.workspace("first", &first_id).await;
+    let mut second = fixture.workspace("second", &second_id).await;
     for path in paths {
         first.files.write(path, "from the first\n").unwrap();
         second.files.write(path, "from the second\n").unwrap();
@@ -49,17 +64,20 @@ async fn conflicts(fixture: &mut Fixture, paths: &[&str]) -> Completion {
     waiting
 }
 
+/// Returns all reviews of the project, open or not.
 async fn reviews(fixture: &Fixture) -> Vec<Review> {
     let filter = ReviewFilter { limit: 1_000, ..ReviewFilter::default() };
     fixture.catalog.reviews().list(&fixture.project.id, &filter).await.unwrap()
 }
 
+/// Returns the id of the only review of the project.
 async fn only_review(fixture: &Fixture) -> String {
     let found = reviews(fixture).await;
     assert_eq!(found.len(), 1, "{found:?}");
     found[0].opened.id.clone()
 }
 
+/// Decides a review as `carol`. Returns the sequence of the new head; `None` if the head did not change.
 async fn resolve(
     fixture: &mut Fixture,
     id: &str,
@@ -70,15 +88,15 @@ async fn resolve(
     done.map(|resolved| resolved.operation.map(|operation| operation.sequence))
 }
 
+/// Returns the kinds of all events of the owner, except those of projects, the oldest first.
 async fn kinds(fixture: &Fixture) -> Vec<String> {
     let filter = EventFilter { owner: Some("alice".to_owned()), ..EventFilter::default() };
     let events = fixture.catalog.events().read(&filter, 1, 1_000).await.unwrap().events;
     events.into_iter().map(|event| event.kind).filter(|kind| !kind.starts_with("project.")).collect()
 }
 
-#[tokio::test]
-async fn a_review_shows_all_versions_and_their_causes() {
-    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+pub(crate) async fn a_review_shows_all_versions_and_their_causes(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "base\n")]).await;
     let waiting = conflicts(&mut fixture, &["a.txt"]).await;
     let id = only_review(&fixture).await;
     let found = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
@@ -91,17 +109,18 @@ async fn a_review_shows_all_versions_and_their_causes() {
     assert_eq!((found.data.regions.len(), found.data.sequence), (1, 2));
     assert_eq!(found.completion.unwrap().completion.id, waiting.completion.id);
     assert_eq!(found.ours_operation.unwrap().author, "first");
+    // Our version came from the merge of a completion, so there are snapshots of the agent before and after its work.
     assert!(found.ours_range.is_some());
+    // The policy names no reviewers.
     assert_eq!(found.entry.reviewers, None);
     let missing = fixture.projects.review_details(&fixture.project, "rev-x").await.unwrap_err();
     assert!(missing.to_string().contains("workspace review ls"), "{missing}");
 }
 
-#[tokio::test]
-async fn each_choice_is_applied_to_the_head_with_the_reviewer_as_author() {
+pub(crate) async fn each_choice_is_applied_to_the_head_with_the_reviewer_as_author(database: DatabaseKind) {
     let text = "1\n";
     let paths = ["a.txt", "b.txt", "c.txt", "d.txt"];
-    let mut fixture = Fixture::new(&paths.map(|path| (path, text))).await;
+    let mut fixture = Fixture::new(database, &paths.map(|path| (path, text))).await;
     let waiting = conflicts(&mut fixture, &paths).await;
     let open = reviews(&fixture).await;
     let choices = [
@@ -110,7 +129,7 @@ async fn each_choice_is_applied_to_the_head_with_the_reviewer_as_author() {
         (content("by hand\n"), Some("by hand\n")),
         (Resolution::Delete, None),
     ];
-    // Lines were replaced, so this is no log: the strategy says so, and the review stays open.
+    // The strategy `log` merges only appended lines. It fails, and the review stays open.
     let strategy = take(Resolution::Strategy("log".to_owned()));
     let error = resolve(&mut fixture, &open[0].opened.id, strategy).await.unwrap_err();
     assert!(matches!(error, ProjectError::ResolutionNotApplicable { .. }), "{error}");
@@ -137,15 +156,15 @@ async fn each_choice_is_applied_to_the_head_with_the_reviewer_as_author() {
     assert_eq!(events.last().map(String::as_str), Some("completion.landed"));
 }
 
-#[tokio::test]
-async fn a_strategy_merges_with_the_head_of_the_moment() {
-    let mut fixture = Fixture::new(&[("a.log", "1\n")]).await;
+pub(crate) async fn a_strategy_merges_with_the_present_head(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.log", "1\n")]).await;
     fixture.set_policy(json!({"rules": [{"path": "a.log", "critical": true}]})).await;
     let mut workspace = fixture.workspace("writer", "w1").await;
     workspace.files.write("a.log", "1\ntheirs\n").unwrap();
     fixture.complete(&mut workspace).await;
     fixture.land().await;
-    fixture.import(&[("a.log", "1\nours\n")]).await;
+    // The head changes after the review was opened.
+    fixture.replace_files(&[("a.log", "1\nours\n")]).await;
     let id = only_review(&fixture).await;
     let shown = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
     assert!(shown.strategies.iter().any(|choice| choice.name == "log"), "{:?}", shown.strategies);
@@ -155,16 +174,18 @@ async fn a_strategy_merges_with_the_head_of_the_moment() {
     let done = resolve(&mut fixture, &id, expecting(strategy(), &shown.head.version)).await.unwrap().unwrap();
     assert_eq!(fixture.files().await["a.log"], "1\nours\ntheirs\n");
     let versions = fixture.catalog.file_versions();
-    let version = &versions.of_path(&fixture.project.id, b"a.log", None, 1).await.unwrap()[0];
+    let newest = None;
+    let version = &versions.of_path(&fixture.project.id, b"a.log", newest, 1).await.unwrap()[0];
     assert_eq!((version.sequence, version.version.strategy.as_deref()), (done, Some("log")));
     let unknown = take(Resolution::Strategy("guess".to_owned()));
     let error = resolve(&mut fixture, &id, unknown).await.unwrap_err();
     assert!(matches!(error, ProjectError::UnknownStrategy(_)), "{error}");
 }
 
-#[tokio::test]
-async fn of_two_reviewers_at_once_one_decides_and_the_other_learns_who() {
-    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+pub(crate) async fn of_two_concurrent_decisions_one_fails_with_the_name_of_the_other_reviewer(
+    database: DatabaseKind,
+) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "base\n")]).await;
     for _ in 0..10 {
         conflicts(&mut fixture, &["a.txt"]).await;
         let open: Vec<Review> =
@@ -188,28 +209,25 @@ async fn of_two_reviewers_at_once_one_decides_and_the_other_learns_who() {
         fixture.refresh().await;
         let expected = if winner == "carol" { "carol\n" } else { "from the first\n" };
         assert_eq!(fixture.files().await["a.txt"], expected);
-        fixture.import(&[("a.txt", "base\n")]).await;
+        // The next round starts with the same file.
+        fixture.replace_files(&[("a.txt", "base\n")]).await;
     }
 }
 
 /// Returns an entry of the present head.
 async fn entry_of_head(fixture: &Fixture, path: &str) -> Entry {
-    let head = fixture.projects.head(&fixture.project, None).await.unwrap().unwrap();
+    let head = fixture.projects.head(&fixture.project, PRESENT).await.unwrap().unwrap();
     Tree::of_snapshot(&fixture.store, &head).unwrap().entry(path).unwrap().unwrap()
 }
 
-#[tokio::test]
-async fn taking_the_mode_of_the_agent_keeps_the_time_of_the_file() {
-    let mut fixture = Fixture::new(&[]).await;
-    let mut tree = fixture.store.empty_tree().unwrap();
-    let attributes = Attributes { mode: 0o644, modified: Some(Timestamp(5)), ..Attributes::default() };
-    tree.put_content("run.sh", b"echo\n".to_vec(), attributes).unwrap();
-    let content = tree.commit(of_client()).unwrap();
-    fixture.import_snapshot(content.id).await;
+pub(crate) async fn taking_the_mode_of_the_agent_keeps_the_time_of_the_file(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "1\n")]).await;
     let mut first = fixture.workspace("first", "w1").await;
     let mut second = fixture.workspace("second", "w2").await;
-    first.files.chmod("run.sh", 0o755).unwrap();
-    second.files.chmod("run.sh", 0o744).unwrap();
+    for (workspace, mode) in [(&mut first, 0o755), (&mut second, 0o744)] {
+        let attributes = Attributes { mode, modified: Some(Timestamp(5)), ..Attributes::default() };
+        workspace.files.put_content("run.sh", b"echo\n".to_vec(), attributes).unwrap();
+    }
     fixture.complete(&mut first).await;
     fixture.complete(&mut second).await;
     fixture.land().await;
@@ -222,7 +240,7 @@ async fn taking_the_mode_of_the_agent_keeps_the_time_of_the_file() {
     assert_eq!((after.node.mode(), after.modified), (0o744, before.modified));
 }
 
-/// Puts `run.sh` with a mode and extended attributes, or the directory `dir` with the same.
+/// Puts the file `run.sh` and the directory `dir`, both with this mode and these extended attributes.
 fn put_with_attributes(tree: &mut VirtualTree, mode: u16, xattrs: &[(&str, &str)]) {
     let xattrs: Xattrs =
         xattrs.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec())).collect();
@@ -231,7 +249,7 @@ fn put_with_attributes(tree: &mut VirtualTree, mode: u16, xattrs: &[(&str, &str)
     tree.put_directory("dir", attributes).unwrap();
 }
 
-/// Mode and extended attributes of an entry, as text.
+/// Returns the mode of an entry, and its extended attributes as `name=value`.
 fn attributes_of(entry: &Entry) -> (u16, Vec<String>) {
     let xattrs = match &entry.node {
         Node::File(file) => &file.xattrs,
@@ -244,14 +262,19 @@ fn attributes_of(entry: &Entry) -> (u16, Vec<String>) {
     (entry.node.mode(), xattrs.iter().map(text).collect())
 }
 
-#[tokio::test]
-async fn a_decision_about_the_mode_leaves_the_extended_attributes_and_the_other_way_round() {
+pub(crate) async fn a_decision_about_the_mode_or_the_extended_attributes_leaves_the_other(
+    database: DatabaseKind,
+) {
     for class in ["mode", "attributes"] {
-        let mut fixture = Fixture::new(&[]).await;
-        let mut tree = fixture.store.empty_tree().unwrap();
-        put_with_attributes(&mut tree, 0o644, &[("user.removed", "base"), ("user.tag", "base")]);
-        let content = tree.commit(of_client()).unwrap();
-        fixture.import_snapshot(content.id).await;
+        let mut fixture = Fixture::new(database, &[("a.txt", "1\n")]).await;
+        // Modes conflict only if both agents add the file, and directories that both add are merged without a conflict.
+        let paths = if class == "mode" { &["run.sh"][..] } else { &["run.sh", "dir"] };
+        if class == "attributes" {
+            let mut tree = fixture.store.empty_tree().unwrap();
+            put_with_attributes(&mut tree, 0o644, &[("user.removed", "base"), ("user.tag", "base")]);
+            let content = tree.commit(new_client_snapshot()).unwrap();
+            fixture.import_snapshot(content.id).await;
+        }
         let mut first = fixture.workspace("first", "w1").await;
         let mut second = fixture.workspace("second", "w2").await;
         let ours = [("user.only", "ours"), ("user.removed", "base"), ("user.tag", "ours")];
@@ -261,7 +284,7 @@ async fn a_decision_about_the_mode_leaves_the_extended_attributes_and_the_other_
         fixture.complete(&mut second).await;
         fixture.land().await;
         let found = reviews(&fixture).await;
-        for path in ["run.sh", "dir"] {
+        for path in paths.iter().copied() {
             let of = |review: &&Review| review.opened.class == class && review.opened.path == path.as_bytes();
             let id = &found.iter().find(of).unwrap().opened.id;
             let shown = fixture.projects.review_details(&fixture.project, id).await.unwrap();
@@ -269,7 +292,7 @@ async fn a_decision_about_the_mode_leaves_the_extended_attributes_and_the_other_
             assert_eq!(shown.theirs_choice, Some(TheirsChoice { size }), "{path}");
             resolve(&mut fixture, id, take(Resolution::Theirs)).await.unwrap().unwrap();
             let expected = match class {
-                "mode" => (0o744, vec!["user.only=ours", "user.tag=ours"]),
+                "mode" => (0o744, vec!["user.only=ours", "user.removed=base", "user.tag=ours"]),
                 _ => (0o755, vec!["user.only=ours", "user.tag=theirs"]),
             };
             let expected = (expected.0, expected.1.into_iter().map(str::to_owned).collect());
@@ -278,48 +301,46 @@ async fn a_decision_about_the_mode_leaves_the_extended_attributes_and_the_other_
     }
 }
 
-#[tokio::test]
-async fn a_directory_in_the_head_cannot_be_replaced_by_their_file() {
-    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+pub(crate) async fn a_directory_in_the_head_cannot_be_replaced_by_their_file(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "base\n")]).await;
     conflicts(&mut fixture, &["a.txt"]).await;
     let id = only_review(&fixture).await;
     let shown = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
     assert_eq!(shown.theirs_choice, Some(TheirsChoice { size: Some(16) }));
-    fixture.import(&[("a.txt/inside", "x\n")]).await;
+    // In the new head, `a.txt` is a directory.
+    fixture.replace_files(&[("a.txt/inside", "x\n")]).await;
     let shown = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
     assert_eq!(shown.theirs_choice, None);
 }
 
-#[tokio::test]
-async fn a_change_of_the_settings_leaves_a_concurrent_rename() {
-    let fixture = Fixture::new(&[]).await;
+pub(crate) async fn a_change_of_the_settings_leaves_a_concurrent_rename(database: DatabaseKind) {
+    let fixture = Fixture::new(database, &[]).await;
+    // Any setting but the default: work is also merged after each command that wrote files.
     let settings = ProjectSettings { merge: Some(MergeMode::Write), ..ProjectSettings::default() };
     fixture.projects.update(&fixture.project, Some("renamed"), ProjectSettings::default()).await.unwrap();
-    // This caller has read the project before.
+    // This caller has read the project before the rename, and leaves the name.
     let changed = fixture.projects.update(&fixture.project, None, settings).await.unwrap();
     assert_eq!(changed.name, "renamed");
 }
 
-#[tokio::test]
-async fn the_first_file_of_an_emptied_project_leaves_the_mode_of_its_root() {
-    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+pub(crate) async fn the_first_file_of_an_emptied_project_leaves_the_mode_of_its_root(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "base\n")]).await;
     conflicts(&mut fixture, &["a.txt"]).await;
     let mut empty = fixture.store.empty_tree().unwrap();
     empty.put_directory("", Attributes { mode: 0o750, ..Attributes::default() }).unwrap();
-    let empty = empty.commit(of_client()).unwrap();
+    let empty = empty.commit(new_client_snapshot()).unwrap();
     fixture.import_snapshot(empty.id).await;
     let (id, now) = (only_review(&fixture).await, fixture.project.sequence.to_string());
     resolve(&mut fixture, &id, expecting(Resolution::Theirs, &now)).await.unwrap().unwrap();
     assert_eq!(fixture.files().await["a.txt"], "from the second\n");
-    let head = fixture.projects.head(&fixture.project, None).await.unwrap().unwrap();
+    let head = fixture.projects.head(&fixture.project, PRESENT).await.unwrap().unwrap();
     assert_eq!(Tree::of_snapshot(&fixture.store, &head).unwrap().root().node.mode(), 0o750);
 }
 
-#[tokio::test]
-async fn a_head_that_others_move_gets_every_decision() {
+pub(crate) async fn concurrent_decisions_by_two_servers_are_all_recorded(database: DatabaseKind) {
     let paths: Vec<String> = (0..40).map(|number| format!("{number}.txt")).collect();
     let files: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "base\n")).collect();
-    let mut fixture = Fixture::new(&files).await;
+    let mut fixture = Fixture::new(database, &files).await;
     let names: Vec<&str> = paths.iter().map(String::as_str).collect();
     let waiting = conflicts(&mut fixture, &names).await;
     let (open, other) = (reviews(&fixture).await, fixture.other_server().await);
@@ -348,13 +369,12 @@ async fn a_head_that_others_move_gets_every_decision() {
     assert_eq!(kinds(&fixture).await.iter().filter(|kind| *kind == "completion.landed").count(), 2);
 }
 
-#[tokio::test]
-async fn a_changed_path_needs_the_version_that_the_reviewer_saw() {
-    let mut fixture = Fixture::new(&[("a.txt", "base\n"), ("b.txt", "base\n")]).await;
+pub(crate) async fn a_changed_path_needs_the_version_that_the_reviewer_saw(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "base\n"), ("b.txt", "base\n")]).await;
     conflicts(&mut fixture, &["a.txt", "b.txt"]).await;
     let open = reviews(&fixture).await;
     let (a, b) = (open[0].opened.id.clone(), open[1].opened.id.clone());
-    fixture.import(&[("a.txt", "later\n"), ("b.txt", "later\n")]).await;
+    fixture.replace_files(&[("a.txt", "later\n"), ("b.txt", "later\n")]).await;
     let sequence = fixture.project.sequence.to_string();
     for choice in [Resolution::Theirs, content("x"), Resolution::Delete] {
         let error = resolve(&mut fixture, &a, take(choice.clone())).await.unwrap_err();
@@ -370,13 +390,14 @@ async fn a_changed_path_needs_the_version_that_the_reviewer_saw() {
     assert_eq!(fixture.files().await["b.txt"], "later\n");
 }
 
-#[tokio::test]
-async fn paths_that_became_directories_and_parents_that_vanished_are_respected() {
+pub(crate) async fn decisions_fail_if_the_path_is_a_directory_or_a_parent_is_none(database: DatabaseKind) {
     let mut fixture =
-        Fixture::new(&[("dir/a.txt", "base\n"), ("b.txt", "base\n"), ("sub/c.txt", "base\n")]).await;
+        Fixture::new(database, &[("dir/a.txt", "base\n"), ("b.txt", "base\n"), ("sub/c.txt", "base\n")])
+            .await;
     conflicts(&mut fixture, &["dir/a.txt", "b.txt", "sub/c.txt"]).await;
     let ids: Vec<String> = reviews(&fixture).await.into_iter().map(|review| review.opened.id).collect();
-    fixture.import(&[("b.txt/inside", "x\n"), ("dir", "now a file\n")]).await;
+    // In the new head, `b.txt` is a directory, `dir` is a file, and `sub` does not exist.
+    fixture.replace_files(&[("b.txt/inside", "x\n"), ("dir", "now a file\n")]).await;
     let now = fixture.project.sequence.to_string();
     for (index, words) in [(0, "`b.txt` is a directory"), (1, "`dir` is no directory")] {
         for choice in [Resolution::Theirs, content("x")] {
@@ -392,9 +413,8 @@ async fn paths_that_became_directories_and_parents_that_vanished_are_respected()
     assert_eq!(resolve(&mut fixture, &ids[0], take(Resolution::Ours)).await.unwrap(), None);
 }
 
-#[tokio::test]
-async fn the_head_keeps_a_removal_until_the_review_is_resolved() {
-    let mut fixture = Fixture::new(&[("dir/a.txt", "base\n"), ("b.txt", "b\n")]).await;
+pub(crate) async fn the_head_keeps_a_removal_until_the_review_is_resolved(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("dir/a.txt", "base\n"), ("b.txt", "b\n")]).await;
     let mut first = fixture.workspace("first", "w1").await;
     let mut second = fixture.workspace("second", "w2").await;
     first.files.remove("dir").unwrap();
@@ -403,7 +423,7 @@ async fn the_head_keeps_a_removal_until_the_review_is_resolved() {
     fixture.complete(&mut second).await;
     fixture.land().await;
     assert_eq!(fixture.files().await.keys().collect::<Vec<_>>(), ["b.txt"]);
-    let head = fixture.projects.head(&fixture.project, None).await.unwrap().unwrap();
+    let head = fixture.projects.head(&fixture.project, PRESENT).await.unwrap().unwrap();
     assert!(!fixture.store.restore(&head.id).unwrap().exists("dir").unwrap());
     let id = only_review(&fixture).await;
     let shown = fixture.projects.review_details(&fixture.project, &id).await.unwrap();
@@ -412,9 +432,8 @@ async fn the_head_keeps_a_removal_until_the_review_is_resolved() {
     assert_eq!(fixture.files().await["dir/a.txt"], "changed\n");
 }
 
-#[tokio::test]
-async fn a_critical_addition_to_an_empty_project_waits_for_a_review() {
-    let mut fixture = Fixture::new(&[]).await;
+pub(crate) async fn a_critical_addition_to_an_empty_project_waits_for_a_review(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[]).await;
     fixture.set_policy(json!({"rules": [{"path": "**", "critical": true}]})).await;
     let mut workspace = fixture.workspace("writer", "w1").await;
     workspace.files.write("dir/a.txt", "new\n").unwrap();
@@ -432,9 +451,8 @@ async fn a_critical_addition_to_an_empty_project_waits_for_a_review() {
     assert_eq!((landed.state, landed.sequence), (CompletionState::Landed, Some(1)));
 }
 
-#[tokio::test]
-async fn the_policy_names_the_reviewers() {
-    let mut fixture = Fixture::new(&[("a.txt", "base\n"), ("b.txt", "base\n")]).await;
+pub(crate) async fn the_policy_names_the_reviewers(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "base\n"), ("b.txt", "base\n")]).await;
     let rule = json!({"agent": "second", "path": "a.txt", "reviewers": ["lead-*"]});
     fixture.set_policy(json!({"rules": [rule]})).await;
     conflicts(&mut fixture, &["a.txt", "b.txt"]).await;
@@ -448,21 +466,24 @@ async fn the_policy_names_the_reviewers() {
     let error = resolve(&mut fixture, &id, take(Resolution::Ours)).await.unwrap_err();
     assert!(matches!(error, ProjectError::NotReviewer { .. }), "{error}");
     let filter = || ReviewFilter { limit: 10, ..ReviewFilter::default() };
-    let page = fixture.projects.reviews(&fixture.project, filter(), Some("carol"), None).await.unwrap();
+    let (any_reviewer, any_view) = (None, None);
+    let page = fixture.projects.reviews(&fixture.project, filter(), Some("carol"), any_view).await.unwrap();
     assert_eq!(
         page.reviews.iter().map(|entry| &entry.stored.opened.id).collect::<Vec<_>>(),
         [&open[1].opened.id]
     );
-    let page = fixture.projects.reviews(&fixture.project, filter(), Some("lead-1"), None).await.unwrap();
+    let page = fixture.projects.reviews(&fixture.project, filter(), Some("lead-1"), any_view).await.unwrap();
     assert_eq!((page.reviews.len(), page.next), (2, None));
     let one = ReviewFilter { limit: 1, ..filter() };
-    let page = fixture.projects.reviews(&fixture.project, one, None, None).await.unwrap();
+    let page = fixture.projects.reviews(&fixture.project, one, any_reviewer, any_view).await.unwrap();
     assert_eq!((page.reviews.len(), page.next), (1, Some(id)));
 }
 
-#[tokio::test]
-async fn overdue_reviews_are_escalated_and_then_expire_once() {
-    let mut fixture = Fixture::new(&[("a.txt", "base\n"), ("b.txt", "base\n"), ("c.txt", "base\n")]).await;
+pub(crate) async fn overdue_reviews_are_escalated_and_then_expire_once(database: DatabaseKind) {
+    let mut fixture =
+        Fixture::new(database, &[("a.txt", "base\n"), ("b.txt", "base\n"), ("c.txt", "base\n")]).await;
+    // For each setting of a path, the most specific rule that has this setting decides. So `a.txt` has a timeout of 10
+    // minutes, `lead` reviews `c.txt`, and only `a.txt` is escalated.
     fixture
         .set_policy(json!({"rules": [
             {"path": "*", "reviewTimeout": "10m", "reviewers": ["lead"]},
@@ -478,7 +499,7 @@ async fn overdue_reviews_are_escalated_and_then_expire_once() {
     let early = fixture.projects.settle_overdue_reviews(due(&open[0]) - 1).await.unwrap();
     assert_eq!((early.escalated, early.expired), (0, 0));
 
-    // Two servers at the same time.
+    // Two servers handle the overdue reviews at the same time.
     let (other, time) = (fixture.other_server().await, due(&open[1]).max(due(&open[0])));
     let (one, two) =
         tokio::join!(fixture.projects.settle_overdue_reviews(time), other.settle_overdue_reviews(time));
@@ -511,9 +532,8 @@ async fn overdue_reviews_are_escalated_and_then_expire_once() {
     assert!(error.to_string().contains("expired by `system`"), "{error}");
 }
 
-#[tokio::test]
-async fn reviews_that_always_fail_do_not_keep_later_ones_from_expiring() {
-    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+pub(crate) async fn reviews_that_always_fail_do_not_keep_later_ones_from_expiring(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "base\n")]).await;
     conflicts(&mut fixture, &["a.txt"]).await;
     let open = reviews(&fixture).await.remove(0).opened;
     let overdue = |id: String, expires_at: i64| NewReview {
@@ -524,7 +544,8 @@ async fn reviews_that_always_fail_do_not_keep_later_ones_from_expiring() {
     };
     let failing: Vec<NewReview> = (0..1_000).map(|number| overdue(format!("rev-{number:04}"), 1)).collect();
     fixture.catalog.reviews().insert(&fixture.project.id, "alice", &failing, &[]).await.unwrap();
-    let other = fixture.projects.create("alice", "other", ProjectSettings::default(), None).await.unwrap();
+    let other =
+        fixture.projects.create("alice", "other", ProjectSettings::default(), NO_LIMIT).await.unwrap();
     let later = [overdue("rev-later".to_owned(), 2)];
     fixture.catalog.reviews().insert(&other.id, "alice", &later, &[]).await.unwrap();
     fixture.set_policy(json!({"rules": "unreadable"})).await;
@@ -532,9 +553,8 @@ async fn reviews_that_always_fail_do_not_keep_later_ones_from_expiring() {
     assert_eq!((settled.failed, settled.expired), (1_000, 1));
 }
 
-#[tokio::test]
-async fn the_daemon_expires_reviews() {
-    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+pub(crate) async fn the_daemon_expires_reviews(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "base\n")]).await;
     conflicts(&mut fixture, &["a.txt"]).await;
     let open = reviews(&fixture).await.remove(0).opened;
     let overdue = NewReview { id: "rev-overdue".to_owned(), expires_at: Some(1), ..open };
@@ -547,9 +567,10 @@ async fn the_daemon_expires_reviews() {
     assert_eq!(reviews(&fixture).await[0].state, ReviewState::Open);
 }
 
-#[tokio::test]
-async fn a_kill_between_content_and_transaction_leaves_the_review_open() {
-    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+pub(crate) async fn a_decision_that_is_dropped_before_its_transaction_leaves_the_review_open(
+    database: DatabaseKind,
+) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "base\n")]).await;
     conflicts(&mut fixture, &["a.txt"]).await;
     let id = only_review(&fixture).await;
     let before = fixture.store.snapshots().unwrap().len();
@@ -557,7 +578,8 @@ async fn a_kill_between_content_and_transaction_leaves_the_review_open() {
         let author = reviewer("carol");
         let request = take(content("by hand\n"));
         let mut resolving = pin!(fixture.projects.resolve_review(&fixture.project, &id, &author, request));
-        // The content is committed in a thread; the transaction needs another poll, which it does not get.
+        // A thread commits the content. At most one poll comes after the commit. It ends at the next query of the
+        // catalog, the one for the completion, and the future is dropped before it gets to the transaction.
         while fixture.store.snapshots().unwrap().len() == before {
             let polled = resolving.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(matches!(polled, Poll::Pending), "{polled:?}");
@@ -573,12 +595,11 @@ async fn a_kill_between_content_and_transaction_leaves_the_review_open() {
     assert_eq!(fixture.files().await["a.txt"], "by hand\n");
 }
 
-#[tokio::test]
-async fn snapshots_of_a_review_are_kept_as_long_as_the_project() {
-    let mut fixture = Fixture::new(&[("a.txt", "base\n")]).await;
+pub(crate) async fn snapshots_of_a_review_are_kept_as_long_as_the_project(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "base\n")]).await;
     conflicts(&mut fixture, &["a.txt"]).await;
     let id = only_review(&fixture).await;
-    fixture.import(&[("a.txt", "later\n")]).await;
+    fixture.replace_files(&[("a.txt", "later\n")]).await;
     resolve(&mut fixture, &id, take(Resolution::Ours)).await.unwrap();
     let rules = Retention { keep_last: Some(0), ..Retention::default() };
     let plan = fixture.store.retention_plan(&rules).unwrap();

@@ -1,69 +1,25 @@
-//! Several servers on one database, and the tests of this program on PostgreSQL.
+//! Tests of several servers on one database. `Fixture::complete` queues finished work of an agent (a completion);
+//! `Fixture::land` and the merge daemon of a server merge it into the head (the present files of the project). The
+//! sequence of a head is the number of changes.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sqlx::{AnyPool, Executor};
 use workspace_catalog::{Catalog, CompletionState, Event, EventFilter};
 use workspace_context::projects::{Daemon, ProjectError};
-use workspace_test_support::Postgres;
 use workspace_test_support::child::{ChildProcess, say, text};
 
 use crate::crash::Deployment;
-use crate::fixture::Fixture;
+use crate::database::DatabaseKind;
+use crate::fixture::{ANY_SEQUENCE, Fixture, NOT_FROM_GIT};
 use crate::server::Server;
 
-/// URL of the PostgreSQL server on which the fixtures make their databases; without it, they use SQLite.
-const POSTGRES: &str = "WORKSPACE_TEST_POSTGRES";
-/// Modules of tests that depend on the database.
-const MODULES: [&str; 10] = [
-    "abandoned::",
-    "agent_views::",
-    "completions::",
-    "crash::",
-    "hidden_names::",
-    "history::",
-    "matrix::",
-    "model::",
-    "reviews::",
-    "servers::",
-];
 /// Time that a test waits for another server.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Returns true if the fixtures make their databases on PostgreSQL.
-pub(crate) fn is_on_postgres() -> bool {
-    std::env::var_os(POSTGRES).is_some()
-}
-
-/// Returns the URL of a new database on the PostgreSQL server that the environment names; `None` if it names none.
-pub(crate) async fn new_postgres_database() -> Option<String> {
-    let server = std::env::var(POSTGRES).ok()?;
-    let name = format!("projects_{}", uuid::Uuid::now_v7().simple());
-    sqlx::any::install_default_drivers();
-    let admin = AnyPool::connect(&server).await.unwrap();
-    admin.execute(format!("CREATE DATABASE {name}").as_str()).await.unwrap();
-    admin.close().await;
-    Some(server.replacen("/postgres?", &format!("/{name}?"), 1))
-}
-
-#[test]
-fn the_tests_of_projects_pass_on_postgresql() {
-    if is_on_postgres() {
-        return;
-    }
-    let Some(server) = Postgres::start() else { return };
-    let mut tests = Command::new(std::env::current_exe().unwrap());
-    tests.args(MODULES).arg("--test-threads=4").env(POSTGRES, server.url("postgres"));
-    let output = tests.output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{out}\n{err}");
-    assert!(!out.contains("running 0 tests"), "{out}");
-}
-
-/// Role: reads events of all owners in order, until there were none after the parent said so, and reports them.
+/// Role of a child process: reads the events of all owners in order, and reports them. Ends when the parent has resumed
+/// it and there are no more events.
 pub(crate) fn follow_events(arguments: &[&str]) {
     let [url] = arguments else { panic!("catalog") };
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -74,7 +30,7 @@ pub(crate) fn follow_events(arguments: &[&str]) {
         let mut after = 0;
         loop {
             let is_last = stop.is_finished();
-            // A small page, so that readers are often in the middle.
+            // A small page, so that readers are often in the middle of the events of a transaction.
             let slice = catalog.events().read(&EventFilter::default(), after, 7).await.unwrap();
             for event in &slice.events {
                 say(&format!("event {}", event.number));
@@ -87,7 +43,7 @@ pub(crate) fn follow_events(arguments: &[&str]) {
     });
 }
 
-/// Role: lands what is queued.
+/// Role of a child process: merges all queued completions (finished work of agents).
 pub(crate) fn land(arguments: &[&str]) {
     let [home, url] = arguments else { panic!("directory, catalog") };
     tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -100,9 +56,8 @@ async fn all_events(catalog: &Catalog) -> Vec<Event> {
     catalog.events().read(&EventFilter::default(), 0, 1_000_000).await.unwrap().events
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn two_processes_change_one_project_and_readers_miss_no_event() {
-    let mut deployment = Deployment::new().await;
+pub(crate) async fn two_processes_change_one_project_and_readers_miss_no_event(database: DatabaseKind) {
+    let mut deployment = Deployment::new(database).await;
     let url = deployment.fixture.url.clone();
     let mut readers: Vec<_> = (0..2).map(|_| ChildProcess::start("follow-events", &[&url])).collect();
     readers.iter_mut().for_each(|reader| reader.expect_line("ready"));
@@ -130,9 +85,10 @@ async fn two_processes_change_one_project_and_readers_miss_no_event() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_project_that_is_deleted_before_its_new_head_is_protected_leaves_no_references() {
-    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+pub(crate) async fn a_project_deleted_before_its_new_head_has_a_reference_leaves_no_references(
+    database: DatabaseKind,
+) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "one\n")]).await;
     let mut workspace = fixture.workspace("agent", "w1").await;
     workspace.files.write("a.txt", "two\n").unwrap();
     fixture.complete(&mut workspace).await;
@@ -145,15 +101,16 @@ async fn a_project_that_is_deleted_before_its_new_head_is_protected_leaves_no_re
     other.signal(Signal::CONT);
     other.finish();
     assert_eq!(fixture.store.references_with_prefix("projects/").unwrap(), []);
-    // Nor does a completion of a client that has not learned of it.
+    // A completion of a client that does not know of the deletion leaves none either.
     let error = fixture.projects.complete(fixture.completion(&mut workspace)).await.unwrap_err();
     assert!(matches!(error, ProjectError::NotFound { .. }), "{error}");
     assert_eq!(fixture.store.references_with_prefix("projects/").unwrap(), []);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_completion_that_comes_during_a_merge_is_merged_by_the_same_attempt() {
-    let fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+pub(crate) async fn a_completion_that_comes_during_a_merge_is_merged_by_the_same_attempt(
+    database: DatabaseKind,
+) {
+    let fixture = Fixture::new(database, &[("a.txt", "one\n")]).await;
     let mut first = fixture.workspace("agent", "w1").await;
     first.files.write("a.txt", "two\n").unwrap();
     let mut second = fixture.workspace("other", "w2").await;
@@ -169,9 +126,8 @@ async fn a_completion_that_comes_during_a_merge_is_merged_by_the_same_attempt() 
     assert_eq!(fixture.state(&second).await.state, CompletionState::Landed);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn another_server_lands_a_completion_and_the_waiting_client_learns_of_it() {
-    let fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+pub(crate) async fn a_client_that_waits_is_told_of_a_merge_by_another_server(database: DatabaseKind) {
+    let fixture = Fixture::new(database, &[("a.txt", "one\n")]).await;
     let other = Server::with_catalog(fixture.path(), &fixture.url).await;
     let daemon = tokio::spawn(Daemon::new(other.projects.clone(), "server-2".to_owned()).run());
     let mut workspace = fixture.workspace("agent", "w1").await;
@@ -182,9 +138,8 @@ async fn another_server_lands_a_completion_and_the_waiting_client_learns_of_it()
     daemon.abort();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_landing_wakes_readers_of_events_when_it_is_visible() {
-    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+pub(crate) async fn a_merge_wakes_readers_of_events_after_its_events_are_visible(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "one\n")]).await;
     let mut workspace = fixture.workspace("agent", "w1").await;
     workspace.files.write("a.txt", "two\n").unwrap();
     let completion = fixture.complete(&mut workspace).await;
@@ -202,9 +157,8 @@ async fn a_landing_wakes_readers_of_events_when_it_is_visible() {
     assert_eq!(fixture.state(&completion).await.state, CompletionState::Landed);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn services_that_change_a_head_at_once_lose_nothing() {
-    let mut fixture = Fixture::new(&[("a.txt", "one\n")]).await;
+pub(crate) async fn concurrent_imports_by_several_servers_are_all_recorded(database: DatabaseKind) {
+    let mut fixture = Fixture::new(database, &[("a.txt", "one\n")]).await;
     let content: Vec<_> = (0..12).map(|number| fixture.snapshot(&[(&format!("{number}"), "x")]).id).collect();
     let mut tasks = tokio::task::JoinSet::new();
     for (number, content) in content.into_iter().enumerate() {
@@ -212,7 +166,12 @@ async fn services_that_change_a_head_at_once_lose_nothing() {
         let (project, message) = (fixture.project.clone(), format!("import {number}"));
         tasks.spawn(async move {
             let person = crate::fixture::person();
-            server.projects.import(&project, content, &person, &message, None, None).await.unwrap().unwrap()
+            server
+                .projects
+                .import(&project, content, &person, &message, ANY_SEQUENCE, NOT_FROM_GIT)
+                .await
+                .unwrap()
+                .unwrap()
         });
     }
     let mut sequences: Vec<i64> = tasks.join_all().await.iter().map(|done| done.sequence).collect();

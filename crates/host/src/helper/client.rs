@@ -28,7 +28,7 @@ const REPLY_MAX: u64 = 16 << 20;
 /// Socket of the helper server; `None` if it was not started yet, or has exited.
 static SERVER: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
 
-/// Runs `task` with `fds` in a helper, and waits for its reply.
+/// Runs `task` in a helper, and waits for its reply. `fds` are file descriptors that the task needs, if any.
 pub(crate) fn call<T: Task>(task: &T, fds: &[BorrowedFd<'_>]) -> Result<T::Reply> {
     start(task, fds)?.wait()
 }

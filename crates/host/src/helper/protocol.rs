@@ -1,5 +1,8 @@
 //! Messages between a process and its helpers.
 //!
+//! The helper server is this program, started again with one thread. For each task it forks a helper, a process that
+//! runs the task and exits.
+//!
 //! A request is sent to the helper server as one packet with the name of the task. Its first file descriptor
 //! is a socket; the others are for the task. Over the socket the client sends the task as JSON, and the
 //! helper replies with a `Result`, also as JSON.
@@ -12,7 +15,8 @@ use serde::de::DeserializeOwned;
 use super::error::{HelperError, HostErrorKind};
 use crate::error::{HostError, Result};
 
-/// First argument of this program when it is started again: as the helper server, or to enter namespaces.
+/// First argument of this program when it is started again: as the helper server, or to execute a program in the
+/// namespaces of a holder (`namespace/enter.rs`).
 pub(crate) const SELF_EXEC_ARG: &str = "internal-host";
 /// Maximum length of a task's name in bytes.
 pub(super) const TASK_NAME_MAX: usize = 32;

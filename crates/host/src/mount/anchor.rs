@@ -1,4 +1,4 @@
-//! Anchors: one mount whose content many sandboxes follow.
+//! Anchors: one mount whose content many sandboxes follow. The content is the head of a project: its present files.
 //!
 //! ```text
 //! DIRECTORY/           locked (`flock`) while the mounts below are changed

@@ -111,6 +111,7 @@ pub fn settle_workspace_swap_without_chown(
     helper::client::call(&FinishOrRevertSwapTask(Request::new(holder, process, workspace, None)), &[])
 }
 
+/// Replaces the workspace. With a dedicated UID, its mount is id-mapped to that UID.
 fn replace(
     holder: &NamespaceHolder,
     process: &Process,

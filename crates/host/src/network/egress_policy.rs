@@ -22,9 +22,9 @@ const RESERVED: [Ipv4Net; 4] = [
     Ipv4Net::new_assert(Ipv4Addr::new(240, 0, 0, 0), 4),
 ];
 
-/// Verdict on packets to a range.
+/// Rule for packets to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RangeRule {
     Allow,
     Deny,
 }
@@ -32,7 +32,8 @@ pub(super) enum Verdict {
 /// Egress policy of one sandbox.
 #[derive(Debug)]
 pub(super) struct EgressPolicy {
-    table: BTreeMap<Ipv4Net, Verdict>,
+    /// Rule for each range; the most specific range decides.
+    table: BTreeMap<Ipv4Net, RangeRule>,
     /// Ranges of the host and reserved ones, which are denied regardless of the table.
     always_denied: Vec<Ipv4Net>,
     /// Number of addresses that were allowed because a name resolves to them.
@@ -63,20 +64,20 @@ impl EgressPolicy {
         };
         let is_always_denied = |cidr: &Ipv4Net| always_denied.iter().any(|range| range.contains(cidr));
         table.extend(
-            allowed.into_iter().filter(|cidr| !is_always_denied(cidr)).map(|cidr| (cidr, Verdict::Allow)),
+            allowed.into_iter().filter(|cidr| !is_always_denied(cidr)).map(|cidr| (cidr, RangeRule::Allow)),
         );
         let neighbours = match &egress.uplink {
             Uplink::UserMode => None,
             Uplink::Link { network, .. } => Some(network),
         };
         let denied = egress.deny.iter().chain(neighbours).chain(&always_denied);
-        table.extend(denied.map(|cidr| (*cidr, Verdict::Deny)));
+        table.extend(denied.map(|cidr| (*cidr, RangeRule::Deny)));
         Self { table, always_denied, resolved: 0, unrouted: BTreeSet::new() }
     }
 
     /// Returns all entries.
-    pub(super) fn table(&self) -> impl Iterator<Item = (Ipv4Net, Verdict)> {
-        self.table.iter().map(|(cidr, verdict)| (*cidr, *verdict))
+    pub(super) fn table(&self) -> impl Iterator<Item = (Ipv4Net, RangeRule)> {
+        self.table.iter().map(|(cidr, rule)| (*cidr, *rule))
     }
 
     /// Denies further ranges of the host. Returns the entries that changed to `Deny`. They stay denied when
@@ -85,25 +86,25 @@ impl EgressPolicy {
         let new: Vec<Ipv4Net> =
             host_ranges.into_iter().filter(|cidr| !self.always_denied.contains(cidr)).collect();
         self.always_denied.extend(&new);
-        let inside = self.table.iter().filter(|(cidr, verdict)| {
-            **verdict == Verdict::Allow && new.iter().any(|range| range.contains(*cidr))
+        let inside = self.table.iter().filter(|(cidr, rule)| {
+            **rule == RangeRule::Allow && new.iter().any(|range| range.contains(*cidr))
         });
         let inside: Vec<Ipv4Net> = inside.map(|(cidr, _)| *cidr).collect();
         let denied: Vec<Ipv4Net> = inside.into_iter().chain(new).collect();
-        self.table.extend(denied.iter().map(|cidr| (*cidr, Verdict::Deny)));
+        self.table.extend(denied.iter().map(|cidr| (*cidr, RangeRule::Deny)));
         denied
     }
 
     /// Allows an address that an allowed name resolves to. Returns whether a route has to be set; the caller
     /// reports that with [`EgressPolicy::set_routed`].
     pub(super) fn allow(&mut self, address: Ipv4Addr) -> Result<bool, Refused> {
-        match self.verdict(address) {
-            Some(Verdict::Allow) => Ok(self.unrouted.contains(&address)),
-            Some(Verdict::Deny) => Err(Refused::Denied),
+        match self.rule(address) {
+            Some(RangeRule::Allow) => Ok(self.unrouted.contains(&address)),
+            Some(RangeRule::Deny) => Err(Refused::Denied),
             None if self.resolved >= RESOLVED_MAX => Err(Refused::TooMany),
             None => {
                 self.resolved += 1;
-                self.table.insert(Ipv4Net::from(address), Verdict::Allow);
+                self.table.insert(Ipv4Net::from(address), RangeRule::Allow);
                 self.unrouted.insert(address);
                 Ok(true)
             }
@@ -115,12 +116,12 @@ impl EgressPolicy {
         self.unrouted.remove(&address);
     }
 
-    fn verdict(&self, address: Ipv4Addr) -> Option<Verdict> {
+    fn rule(&self, address: Ipv4Addr) -> Option<RangeRule> {
         if self.always_denied.iter().any(|range| range.contains(&address)) {
-            return Some(Verdict::Deny);
+            return Some(RangeRule::Deny);
         }
         let matching = self.table.iter().filter(|(cidr, _)| cidr.contains(&address));
-        matching.max_by_key(|(cidr, _)| cidr.prefix_len()).map(|(_, verdict)| *verdict)
+        matching.max_by_key(|(cidr, _)| cidr.prefix_len()).map(|(_, rule)| *rule)
     }
 }
 
@@ -140,6 +141,7 @@ mod tests {
         parse_cidr(text).unwrap()
     }
 
+    /// Returns a policy. `allow` is `None` if everything is allowed that is not denied.
     fn policy(allow: Option<&[&str]>, deny: &[&str], host_ranges: &[&str]) -> EgressPolicy {
         let allow = allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
         let deny = deny.iter().map(|text| cidr(text)).collect();
@@ -148,19 +150,19 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(policy: &EgressPolicy, address: &str, verdict: Option<Verdict>) {
-        assert_eq!(policy.verdict(address.parse().unwrap()), verdict, "{address}");
+    fn check(policy: &EgressPolicy, address: &str, rule: Option<RangeRule>) {
+        assert_eq!(policy.rule(address.parse().unwrap()), rule, "{address}");
     }
 
     #[test]
     fn without_an_allow_list_all_but_denied_and_host_ranges_are_allowed() {
         let policy = policy(None, &["169.254.0.0/16"], &["10.0.0.5"]);
-        check(&policy, "8.8.8.8", Some(Verdict::Allow));
-        check(&policy, "10.0.0.6", Some(Verdict::Allow));
+        check(&policy, "8.8.8.8", Some(RangeRule::Allow));
+        check(&policy, "10.0.0.6", Some(RangeRule::Allow));
         for denied in
             ["10.0.0.5", "169.254.169.254", "127.0.0.1", "0.0.0.0", "224.0.0.251", "255.255.255.255"]
         {
-            check(&policy, denied, Some(Verdict::Deny));
+            check(&policy, denied, Some(RangeRule::Deny));
         }
     }
 
@@ -171,12 +173,13 @@ mod tests {
             &["169.254.0.0/16", "10.9.0.0/16", "192.168.0.0/16"],
             &[],
         );
-        check(&policy, "10.1.1.1", Some(Verdict::Allow));
-        check(&policy, "10.9.1.1", Some(Verdict::Deny));
-        check(&policy, "169.254.169.254", Some(Verdict::Allow));
-        check(&policy, "169.254.169.253", Some(Verdict::Deny));
+        check(&policy, "10.1.1.1", Some(RangeRule::Allow));
+        check(&policy, "10.9.1.1", Some(RangeRule::Deny));
+        check(&policy, "169.254.169.254", Some(RangeRule::Allow));
+        check(&policy, "169.254.169.253", Some(RangeRule::Deny));
         // If both lists have the same range, it is denied.
-        check(&policy, "192.168.1.1", Some(Verdict::Deny));
+        check(&policy, "192.168.1.1", Some(RangeRule::Deny));
+        // No range of the table contains it.
         check(&policy, "8.8.8.8", None);
     }
 
@@ -185,13 +188,11 @@ mod tests {
         let list = ["10.0.0.5", "10.0.0.0/24", "127.0.0.1", "172.16.3.0/24", "224.0.0.251"];
         let policy = policy(Some(&list), &[], &["10.0.0.5", "172.16.0.0/16"]);
         for denied in ["10.0.0.5", "127.0.0.1", "172.16.3.1", "224.0.0.251"] {
-            check(&policy, denied, Some(Verdict::Deny));
+            check(&policy, denied, Some(RangeRule::Deny));
         }
-        check(&policy, "10.0.0.6", Some(Verdict::Allow));
+        check(&policy, "10.0.0.6", Some(RangeRule::Allow));
         assert!(
-            !policy
-                .table()
-                .any(|(range, verdict)| verdict == Verdict::Allow && range == cidr("172.16.3.0/24"))
+            !policy.table().any(|(range, rule)| rule == RangeRule::Allow && range == cidr("172.16.3.0/24"))
         );
     }
 
@@ -234,12 +235,12 @@ mod tests {
         policy.allow(later).unwrap();
         assert_eq!(policy.deny([cidr("10.0.0.5")]), []);
         assert_eq!(policy.deny([cidr("8.8.8.8")]), [cidr("8.8.8.8"), cidr("8.8.8.8")]);
-        check(&policy, "8.8.8.8", Some(Verdict::Deny));
+        check(&policy, "8.8.8.8", Some(RangeRule::Deny));
         assert_eq!(policy.allow(later), Err(Refused::Denied));
         // Entries within it are denied, too.
         assert_eq!(policy.deny([cidr("10.1.0.0/16")]), [cidr("10.1.2.0/24"), cidr("10.1.0.0/16")]);
-        check(&policy, "10.1.2.3", Some(Verdict::Deny));
+        check(&policy, "10.1.2.3", Some(RangeRule::Deny));
         assert_eq!(policy.deny([]), []);
-        check(&policy, "8.8.8.8", Some(Verdict::Deny));
+        check(&policy, "8.8.8.8", Some(RangeRule::Deny));
     }
 }

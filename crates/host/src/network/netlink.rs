@@ -118,6 +118,7 @@ impl Netlink {
         Ok(Self::open(group, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?.0)
     }
 
+    /// Opens a socket that receives the notifications of multicast groups (a bit mask; 0 for none).
     fn open(groups: u32, flags: SocketFlags) -> io::Result<Self> {
         // The default protocol of netlink sockets is `NETLINK_ROUTE`.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;

@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::egress::{Egress, Uplink};
-use super::egress_policy::{EgressPolicy, Verdict};
+use super::egress_policy::{EgressPolicy, RangeRule};
 use super::host_addresses;
 use super::netlink::Netlink;
 use super::resolver::{self, Resolver};
@@ -75,7 +75,9 @@ fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Namespa
 /// Network that is set up.
 struct SandboxNetwork {
     resolver: Arc<Resolver>,
+    /// Socket in the sandbox for DNS over UDP.
     dns_udp: std::net::UdpSocket,
+    /// Listener in the sandbox for DNS over TCP.
     dns_tcp: std::net::TcpListener,
     /// Keeps the network namespace of the router alive if there is no uplink program.
     _namespace: OwnedFd,
@@ -88,10 +90,9 @@ fn set_up(router: Router, egress: &Egress) -> Result<SandboxNetwork> {
     let host_ranges = host_ranges().context("read the addresses of the host")?;
     let policy = EgressPolicy::new(egress, host_ranges);
     // The table is empty at first. With this order no address is ever reachable that a later entry denies.
-    let (denied, allowed): (Vec<_>, Vec<_>) =
-        policy.table().partition(|(_, verdict)| *verdict == Verdict::Deny);
-    for (range, verdict) in denied.into_iter().chain(allowed) {
-        routes.set(range, verdict).context(format!("set the route to {range}"))?;
+    let (denied, allowed): (Vec<_>, Vec<_>) = policy.table().partition(|(_, rule)| *rule == RangeRule::Deny);
+    for (range, rule) in denied.into_iter().chain(allowed) {
+        routes.set(range, rule).context(format!("set the route to {range}"))?;
     }
     for destination in &egress.except {
         routes.allow_port(*destination).context(format!("set the route to {destination}"))?;

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::allow::{AllowRule, HostPattern};
 use super::dns::{self, Question, ResponseCode};
-use super::egress_policy::{EgressPolicy, Refused, Verdict};
+use super::egress_policy::{EgressPolicy, RangeRule, Refused};
 use super::host_addresses;
 use super::routes::Routes;
 
@@ -71,7 +71,7 @@ impl Resolver {
     /// Denies further ranges of the host, in the policy and by routes.
     pub(super) fn deny(&self, host_ranges: Vec<Ipv4Net>) -> io::Result<()> {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        policy.deny(host_ranges).into_iter().try_for_each(|range| self.routes.set(range, Verdict::Deny))
+        policy.deny(host_ranges).into_iter().try_for_each(|range| self.routes.set(range, RangeRule::Deny))
     }
 
     fn allows(&self, name: &str) -> bool {
@@ -115,7 +115,7 @@ impl Resolver {
         for address in addresses {
             match policy.allow(address) {
                 Ok(true) => {
-                    self.routes.set(Ipv4Net::from(address), Verdict::Allow).ok()?;
+                    self.routes.set(Ipv4Net::from(address), RangeRule::Allow).ok()?;
                     policy.set_routed(address);
                 }
                 Ok(false) | Err(Refused::Denied) => {}

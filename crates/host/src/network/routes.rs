@@ -7,7 +7,7 @@ use std::os::fd::AsFd as _;
 use ipnet::Ipv4Net;
 
 use super::egress::Uplink;
-use super::egress_policy::Verdict;
+use super::egress_policy::RangeRule;
 use super::netlink::{AddressScope, Hop, LinkChange, Netlink, Table};
 use super::router::Router;
 use crate::error::{Context as _, HostError, Result};
@@ -34,6 +34,7 @@ pub(super) const MTU: u32 = 65_520;
 /// Network namespace whose routes enforce the policy.
 #[derive(Debug)]
 struct RoutedNamespace {
+    /// Netlink socket in the namespace, which changes its routes.
     netlink: Netlink,
     /// Next hop to allowed addresses.
     gateway: Hop,
@@ -119,19 +120,19 @@ impl Routes {
         Ok(Self { router, sandbox })
     }
 
-    /// Sets the verdict on a range, in both namespaces.
-    pub(super) fn set(&self, range: Ipv4Net, verdict: Verdict) -> io::Result<()> {
+    /// Sets the rule on a range, in both namespaces.
+    pub(super) fn set(&self, range: Ipv4Net, rule: RangeRule) -> io::Result<()> {
         for namespace in [&self.router, &self.sandbox] {
-            let hop = match verdict {
-                Verdict::Allow => namespace.gateway,
-                Verdict::Deny => Hop::Unreachable,
+            let hop = match rule {
+                RangeRule::Allow => namespace.gateway,
+                RangeRule::Deny => Hop::Unreachable,
             };
             namespace.netlink.set_route(Table::Main, range, hop)?;
         }
         Ok(())
     }
 
-    /// Allows one TCP port of the host, regardless of the verdict on its address.
+    /// Allows one TCP port of the host, regardless of the rule on its address.
     pub(super) fn allow_port(&self, destination: SocketAddrV4) -> io::Result<()> {
         for namespace in [&self.router, &self.sandbox] {
             namespace.netlink.set_route(

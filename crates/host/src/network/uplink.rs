@@ -97,6 +97,8 @@ impl Program {
             Self::Pasta(program) => {
                 let isolation =
                     "--no-map-gw -t none -u none -T none -U none --no-dhcp --no-dhcpv6 --no-ndp --no-ra";
+                // `-a` is the address that packets come from: that of the sandbox, behind the router. `-g` is the
+                // address of `pasta` itself.
                 let network =
                     format!("-4 -a {SANDBOX_ADDRESS} -n {bits} -g {UPLINK_ADDRESS} -I {UPLINK_LINK}");
                 let args =
@@ -105,6 +107,7 @@ impl Program {
             }
             Self::Slirp(program) => {
                 let isolation = "--disable-host-loopback --disable-dns --enable-sandbox --enable-seccomp";
+                // The program itself has the second address of the network, which is `UPLINK_ADDRESS`.
                 let network = format!(
                     "--cidr {ROUTER_NETWORK} --mtu {MTU} --netns-type path {namespace} {UPLINK_LINK}"
                 );
@@ -225,6 +228,8 @@ fn exec_program(
         let ids = sandbox_ids::ids_of(holder);
         move_into_link_name_space(router.user_namespace.as_fd(), Some(LinkNameSpaceType::User))
             .context("join the user namespace of the router")?;
+        // The user namespace of the router has the ids of sandboxes. These start with root, or are only that of the
+        // sandbox user (`id_map.rs`).
         if ids.has_root() {
             credentials::become_root_inside()?;
         }

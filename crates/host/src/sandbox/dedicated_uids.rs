@@ -22,6 +22,7 @@ use crate::namespace::holder::NamespaceHolder;
 use crate::namespace::id_map::{self, IdRange};
 use crate::namespace::sandbox_ids::{self, SANDBOX_UID};
 use crate::process::Process;
+use crate::sandbox::lazy_mount::LazyMount;
 
 /// First of [`UID_COUNT`] UIDs, between systemd's ranges for containers and for foreign images.
 const FIRST_UID: u32 = 0x7800_0000;
@@ -90,8 +91,8 @@ fn dedicated_uid(map: &str) -> Option<u32> {
 }
 
 /// Checks that sandboxes with workspaces in `directory` can have dedicated UIDs. The error is the reason why
-/// not. `lazy` is true if some workspaces are on a lazy mount (a FUSE mount that loads content on first read).
-pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::result::Result<(), String> {
+/// not.
+pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: LazyMount) -> std::result::Result<(), String> {
     if *holder != NamespaceHolder::None {
         return Err(
             "only a server that runs as root can assign them, because files on disk belong to one user"
@@ -110,7 +111,7 @@ pub fn probe(holder: &NamespaceHolder, directory: &Path, lazy: bool) -> std::res
     if !id_map::read().is_ok_and(is_mapped) || !sandbox_ids::ids_of(holder).has_root() {
         return Err("the user namespace of the server maps too few ids".to_owned());
     }
-    if lazy && host_status::kernel_version() < (6, 12) {
+    if lazy == LazyMount::Used && host_status::kernel_version() < (6, 12) {
         return Err("id-mapping the lazy mount needs Linux 6.12".to_owned());
     }
     overlay::probe_idmapped(directory, FIRST_UID + (UID_COUNT - 1)).map_err(|error| error.to_string())

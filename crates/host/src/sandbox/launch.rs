@@ -105,14 +105,21 @@ pub struct Launched {
 /// the log.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LaunchTask {
+    /// Holder of the namespaces in which the sandbox is created.
     pub(crate) holder: NamespaceHolder,
     pub(crate) id: String,
+    /// UID that only this sandbox has; `None` for the UID that all sandboxes share.
     dedicated_uid: Option<u32>,
+    /// Root filesystem.
     template: Template,
+    /// Path of the workspace; `None` if it is attached later.
     workspace: Option<PathBuf>,
+    /// Directory with the sockets of the server.
     sockets: PathBuf,
+    /// File in which the process is recorded, for the next server.
     process_file: PathBuf,
     pub(crate) limits: Limits,
+    /// Network access; `None` without network.
     pub(crate) egress: Option<Egress>,
     /// Hierarchies of the cgroups. Sent, because a helper would have to read the list of mounts, which has
     /// several for each sandbox.

@@ -141,6 +141,7 @@ enum Event {
 /// Reply of the helper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Launched {
+    /// Limits that this machine cannot enforce.
     missing: Vec<UnenforcedLimit>,
 }
 

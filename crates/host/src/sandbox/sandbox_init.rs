@@ -30,6 +30,7 @@ pub(crate) const SOCKET_DIR_FD: RawFd = 24;
 
 /// Parameters of the init process.
 pub(crate) struct SandboxInit<'a> {
+    /// Parameters of the launch.
     pub(crate) task: &'a LaunchTask,
     pub(crate) root: RootSource,
     /// Ids that exist in the sandbox. Determined before the namespaces are created, because the init process
@@ -40,6 +41,7 @@ pub(crate) struct SandboxInit<'a> {
     pub(crate) nproc_rlimit: Option<u32>,
     /// `RLIMIT_DATA` of each process, in bytes; `None` if a cgroup limits the memory of the sandbox.
     pub(crate) data_rlimit: Option<u64>,
+    /// Filter of system calls.
     pub(crate) filter: Filter,
 }
 

@@ -39,9 +39,11 @@ const POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct WorkspaceProcessesTask {
     holder: NamespaceHolder,
+    /// First process of the sandbox.
     process: Process,
     /// Time between SIGTERM and SIGKILL; `None` to list the processes only.
     grace: Option<Duration>,
+    /// Processes that count as users of the workspace.
     scope: ProcessScope,
 }
 
@@ -65,6 +67,7 @@ pub fn terminate(
     request(holder, process, Some(grace), scope)
 }
 
+/// Lists the processes that use the workspace; with `grace`, terminates them, and kills them after this time.
 fn request(
     holder: &NamespaceHolder,
     process: &Process,

@@ -1,4 +1,7 @@
-//! Sandboxes that follow an anchor.
+//! Sandboxes that follow an anchor: a mount whose content (the head) is replaced for all of them at once.
+//!
+//! `Fixture` (`guest.rs`) has the directories of one sandbox and launches it; `Sandbox::sh` runs a shell command in it
+//! and returns the output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,23 +53,28 @@ impl<'a> Anchor<'a> {
         [layer, self.directory.join("empty")]
     }
 
+    /// Mounts the anchor with the head of this number, unless the anchor is mounted already.
     fn prepare(&self, number: u32) {
         anchor::mount_unless_mounted(self.holder, &self.directory, &self.layers(number)).unwrap();
     }
 
+    /// Replaces the head by that of this number, for all followers.
     fn switch(&self, number: u32) {
         anchor::switch(self.holder, &self.directory, &self.layers(number)).unwrap();
     }
 
+    /// Begins a switch, whose helper is killed when the new head is mounted beneath the present one.
     fn switch_killed(&self, number: u32) -> HostError {
         let layers = self.layers(number);
         anchor::switch_killed(self.holder, &self.directory, &layers, AnchorStep::Mounted).unwrap_err()
     }
 
+    /// Makes a sandbox a follower.
     fn attach(&self, sandbox: &Sandbox<'_>) {
         anchor::attach_follower(self.holder, &sandbox.process, &self.directory).unwrap();
     }
 
+    /// Launches a follower.
     fn launch(&self, home: &'a Fixture) -> Sandbox<'a> {
         let sandbox = home.launch(|launch| launch.workspace = None);
         self.attach(&sandbox);
@@ -80,6 +88,7 @@ impl Drop for Anchor<'_> {
     }
 }
 
+/// Command that prints the numbers in the two files of the head.
 const READ: &str = "cat /workspace/a /workspace/d/b | tr '\\n' ' '";
 
 fn a_follower_sees_each_new_head() {
@@ -97,6 +106,7 @@ fn a_follower_sees_each_new_head() {
     assert_eq!(mounts_below(&anchor), 2);
 }
 
+/// Returns the number of mounts at the anchor and below it.
 fn mounts_below(anchor: &Anchor<'_>) -> usize {
     overlay::mounted(anchor.holder, &anchor.directory).unwrap().len()
 }
@@ -187,6 +197,7 @@ fn an_interrupted_switch_is_settled_for_new_followers() {
     anchor.prepare(1);
     let sandbox = anchor.launch(&home);
     anchor.switch_killed(2);
+    // Root has no holder, so both fixtures mount in the same namespaces.
     if home.holder == other.holder {
         let second = anchor.launch(&other);
         assert_eq!(second.sh(READ), "2 2 ");

@@ -1,4 +1,7 @@
 //! Limits of kernel resources per sandbox, so that one does not starve others.
+//!
+//! `Fixture` (`guest.rs`) has the directories of one sandbox and launches it; `Sandbox::sh` runs a shell command in it
+//! and returns the output.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -11,6 +14,7 @@ use rustix::net::{
     socketpair,
 };
 use workspace_host::limits::Limits;
+use workspace_test_support::runs_as_root;
 
 use crate::guest::{Fixture, KEEP_DESCRIPTORS, Sandbox};
 
@@ -60,7 +64,7 @@ fn shared_memory_is_limited() {
         |megabytes: u64| sandbox.sh(&format!("ipcmk -M {} >/dev/null 2>&1 && echo made", megabytes << 20));
     assert_eq!(shared(4), "made\n");
     // Without root the sandbox may not set the limit; then the process limit applies.
-    if rustix::process::geteuid().is_root() {
+    if runs_as_root("can limit shared memory") {
         assert_eq!(shared(32), "");
     }
 }
@@ -82,7 +86,7 @@ fn inotify_instances_of_one_sandbox_do_not_starve_others() {
     let taken: Vec<u64> = sandboxes.iter().map(use_all_inotify_instances).collect();
     assert_eq!(taken[0], bound);
     // Root gives each sandbox an owner of its own; an ordinary user has one limit for all sandboxes.
-    if rustix::process::geteuid().is_root() {
+    if runs_as_root("gives each sandbox its own limit of inotify instances") {
         assert_eq!(taken, [bound; 5]);
         // SAFETY: the call takes an integer, and the descriptor is closed with this process.
         assert!(unsafe { libc::inotify_init1(libc::IN_CLOEXEC) } >= 0, "none is left for the machine");

@@ -1,14 +1,17 @@
 //! Sandboxes with UIDs of their own, over files of one user.
+//!
+//! `Fixture` (`guest.rs`) has the directories of one sandbox and launches it; `Sandbox::sh` runs a shell command in it
+//! and returns the output. `ViewFixture` (`views.rs`) has a store, a view of it, and an overlay over that.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::Trial;
-use workspace_host::NamespaceHolder;
 use workspace_host::dedicated_uids::{self, DedicatedUids};
 use workspace_host::launch::{launch, shared_sandbox_ids};
 use workspace_host::overlay::{self, Overlay, Upper};
+use workspace_host::{LazyMount, NamespaceHolder};
 use workspace_host::{attach_workspace, swap_workspace};
 use workspace_mount::MountOptions;
 use workspace_test_support::skip;
@@ -19,30 +22,45 @@ use crate::views::{self, ViewFixture};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = crate::trials![the_probe_says_why_uids_are_not_available];
+    macro_rules! with_dedicated_uids {
+        ($($name:ident),* $(,)?) => {
+            vec![$(Trial::test(stringify!($name), || {
+                if are_available() {
+                    $name();
+                }
+                Ok(())
+            })),*]
+        };
+    }
+    trials.extend(with_dedicated_uids![
+        each_sandbox_runs_with_its_own_uid,
+        sandboxes_drop_the_groups_of_the_server,
+        files_have_the_own_uid_inside_and_the_shared_uid_on_disk,
+        layers_are_shared_between_uids,
+        an_attached_workspace_is_id_mapped,
+        a_lazy_view_is_id_mapped_to_several_users,
+        pipe_pages_of_one_sandbox_do_not_starve_others,
+        descriptors_in_flight_do_not_starve_other_uids,
+        inotify_of_one_uid_does_not_starve_others,
+    ]);
+    trials
+}
+
+/// Returns true if sandboxes can have dedicated UIDs here. Otherwise records the test as skipped.
+fn are_available() -> bool {
     let here = tempfile::tempdir().unwrap();
     let holder = NamespaceHolder::find_or_start(here.path()).unwrap();
-    let can = dedicated_uids::probe(&holder, here.path(), false);
+    let probed = dedicated_uids::probe(&holder, here.path(), LazyMount::Unused);
     holder.kill();
-    match can {
-        Ok(()) => trials.extend(crate::trials![
-            each_sandbox_runs_with_its_own_uid,
-            sandboxes_drop_the_groups_of_the_server,
-            files_have_the_own_uid_inside_and_the_shared_uid_on_disk,
-            layers_are_shared_between_uids,
-            an_attached_workspace_is_id_mapped,
-            a_lazy_view_is_id_mapped_to_several_users,
-            pipe_pages_of_one_sandbox_do_not_starve_others,
-            descriptors_in_flight_do_not_starve_other_uids,
-            inotify_of_one_uid_does_not_starve_others,
-        ]),
-        Err(reason) => skip(format_args!("sandboxes with dedicated UIDs: {reason}")),
+    if let Err(reason) = &probed {
+        skip(format_args!("sandboxes with dedicated UIDs: {reason}"));
     }
-    trials
+    probed.is_ok()
 }
 
 fn the_probe_says_why_uids_are_not_available() {
     let home = Fixture::new();
-    let probed = dedicated_uids::probe(&home.holder, &home.path(""), true);
+    let probed = dedicated_uids::probe(&home.holder, &home.path(""), LazyMount::Used);
     let map = fs::read_to_string("/proc/self/uid_map").unwrap();
     if home.holder != NamespaceHolder::None {
         assert!(probed.unwrap_err().contains("only a server that runs as root"));
@@ -236,9 +254,12 @@ fn an_attached_workspace_is_id_mapped() {
 }
 
 fn a_lazy_view_is_id_mapped_to_several_users() {
-    if !views::possible()
-        || dedicated_uids::probe(&NamespaceHolder::None, &std::env::temp_dir(), true).is_err()
+    if !views::possible() {
+        return;
+    }
+    if let Err(reason) = dedicated_uids::probe(&NamespaceHolder::None, &std::env::temp_dir(), LazyMount::Used)
     {
+        skip(format_args!("id-mapped lazy mounts: {reason}"));
         return;
     }
     let homes = [Fixture::new(), Fixture::new()];

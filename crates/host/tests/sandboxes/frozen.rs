@@ -1,4 +1,8 @@
 //! Freezing sandboxes.
+//!
+//! `Fixture` (`guest.rs`) has the directories of one sandbox and launches it; `Sandbox::sh` runs a shell command in it
+//! and returns the output. `start` (`launcher.rs`) runs a task in another process, like another server; `children`,
+//! `runs` and `signal` examine and end processes by PID.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,6 +40,7 @@ fn start_inside(sandbox: &Sandbox<'_>, text: &str) {
     assert_eq!(printed, "");
 }
 
+/// Returns the path of the record of stopped processes, which a freeze writes and a thaw removes.
 fn record_path(home: &Fixture) -> PathBuf {
     home.path("frozen")
 }
@@ -60,6 +65,7 @@ fn grows(home: &Fixture, name: &str) -> bool {
     size(home, name) > before
 }
 
+/// Command that appends to the file `count` until it is killed.
 const COUNT: &str = "while :; do echo x >> /workspace/count; done";
 
 fn processes_do_not_run_while_frozen() {

@@ -1,4 +1,7 @@
 //! A guest that runs commands for the tests, and the server's side of it.
+//!
+//! [`Fixture`] has the directories of one sandbox, and launches it with this program as its agent. [`Sandbox::sh`] runs
+//! a command in it: the agent connects to the listener of the fixture, receives the command, and sends the output.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
@@ -15,8 +18,10 @@ use workspace_host::limits::{Limits, UnenforcedLimit};
 use workspace_host::{Process, Result, cgroup};
 use workspace_test_support::wait_until;
 
-/// Command that the guest handles itself.
+/// Command that the guest handles itself, without a shell: it calls `bounds::keep_descriptors_in_flight`, and replies
+/// with the number.
 pub(crate) const KEEP_DESCRIPTORS: &str = "keep descriptors in flight";
+/// Maximum time until the output of a command arrives.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs as the guest: executes each command that arrives over a connection, and replies with its output.
@@ -44,19 +49,23 @@ pub(crate) fn run() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Directories of a server with one sandbox.
+/// Directories of a server with one sandbox. On drop, the cgroup of the sandbox is removed and the holder is killed.
 pub(crate) struct Fixture {
     directory: TempDir,
     paths: SandboxPaths,
+    /// Listener to which the guest connects.
     listener: UnixListener,
+    /// Holder of the namespaces in which the sandbox is created.
     pub(crate) holder: NamespaceHolder,
 }
 
 impl Fixture {
+    /// Creates the directories in a new temporary directory, and starts a namespace holder if the user needs one.
     pub(crate) fn new() -> Self {
         Self::in_directory(tempfile::tempdir().unwrap())
     }
 
+    /// Like [`Self::new`] in an existing directory, which is removed on drop.
     pub(crate) fn in_directory(directory: TempDir) -> Self {
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         for name in ["workspace", "sockets", "output"] {
@@ -70,17 +79,20 @@ impl Fixture {
         Self { directory, paths, listener, holder }
     }
 
+    /// Returns a path in the directory; that of the directory for an empty name.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Launches the sandbox with changed parameters.
+    /// Launches the sandbox with the default parameters ([`SandboxPaths::launch`]), which `change` may change. The
+    /// caller ends it.
     pub(crate) fn try_launch<'a>(&'a self, change: impl FnOnce(&mut Launch<'a>)) -> Result<Launched> {
         let mut parameters = self.paths.launch(&self.holder);
         change(&mut parameters);
         launch(&parameters)
     }
 
+    /// Like [`Self::try_launch`]; panics on an error. The sandbox is killed on drop.
     #[track_caller]
     pub(crate) fn launch<'a>(&'a self, change: impl FnOnce(&mut Launch<'a>)) -> Sandbox<'a> {
         let Launched { process, missing } = self.try_launch(change).unwrap();
@@ -89,35 +101,42 @@ impl Fixture {
         Sandbox { home: self, process, missing }
     }
 
-    /// Returns the sandbox that another process launched.
+    /// Returns the sandbox of this fixture that another process has launched, from the record of its process. Its
+    /// `missing` is empty.
     #[track_caller]
     pub(crate) fn found(&self) -> Sandbox<'_> {
         let process = Process::read(&self.path("process")).unwrap().unwrap();
         Sandbox { home: self, process, missing: Vec::new() }
     }
 
-    /// Returns the id of the sandbox.
+    /// Returns the id of the sandbox, which is unique on this host.
     pub(crate) fn id(&self) -> &str {
         &self.paths.id
     }
 
+    /// Returns true if the guest has started: it has written to its log.
     pub(crate) fn guest_ran(&self) -> bool {
         std::fs::read_to_string(self.path("log")).is_ok_and(|text| !text.is_empty())
     }
 }
 
-/// Paths of a sandbox.
+/// Id and paths of a sandbox, by the directory (home) of its server.
 pub(crate) struct SandboxPaths {
     id: String,
+    /// Program of the guest.
     agent: PathBuf,
     workspace: PathBuf,
+    /// Directory with the listener.
     sockets: PathBuf,
+    /// Directory of output files.
     output: PathBuf,
     log: PathBuf,
+    /// File in which the launch records the process.
     process_file: PathBuf,
 }
 
 impl SandboxPaths {
+    /// Returns the id and the paths for a home. Creates nothing.
     pub(crate) fn of(home: &Path) -> Self {
         let name = home.file_name().unwrap().to_string_lossy();
         Self {
@@ -132,11 +151,12 @@ impl SandboxPaths {
         }
     }
 
+    /// Returns the id of the sandbox.
     pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the default parameters.
+    /// Returns the default parameters of a launch: the base template, a workspace, default limits and no egress.
     pub(crate) fn launch<'a>(&'a self, holder: &'a NamespaceHolder) -> Launch<'a> {
         Launch {
             holder,
@@ -166,12 +186,14 @@ impl Drop for Fixture {
 /// Sandbox that is killed at the end of the test.
 pub(crate) struct Sandbox<'a> {
     home: &'a Fixture,
+    /// First process of the sandbox.
     pub(crate) process: Process,
+    /// Limits that this machine cannot enforce.
     pub(crate) missing: Vec<UnenforcedLimit>,
 }
 
 impl Sandbox<'_> {
-    /// Runs a command inside, and returns its output.
+    /// Runs a shell command inside, waits for its end, and returns its standard output and error.
     #[track_caller]
     pub(crate) fn sh(&self, text: &str) -> String {
         let (mut stream, _) = self.home.listener.accept().unwrap();

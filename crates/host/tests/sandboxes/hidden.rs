@@ -1,4 +1,7 @@
 //! Properties of the host that a sandbox must not learn.
+//!
+//! `Fixture` (`guest.rs`) has the directories of one sandbox and launches it; `Sandbox::sh` runs a shell command in it
+//! and returns the output.
 
 use std::fs;
 

@@ -1,4 +1,7 @@
 //! Namespace holders, and many sandboxes with one holder.
+//!
+//! `Fixture` (`guest.rs`) has the directories of one sandbox and launches it. `start` (`launcher.rs`) runs a task in
+//! another process, like another server, and `runs` returns true while a process runs.
 
 use libtest_mimic::Trial;
 use workspace_host::NamespaceHolder;

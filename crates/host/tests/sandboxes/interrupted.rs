@@ -1,4 +1,7 @@
 //! Kills at any time: a sandbox that runs is recorded, and one that is not recorded does not run.
+//!
+//! `Fixture` (`guest.rs`) has the directories of one sandbox. `start` (`launcher.rs`) runs a task in another process,
+//! like another server; `children`, `runs` and `signal` examine and end processes by PID.
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};

@@ -14,6 +14,7 @@ use workspace_host::{Process, Result};
 
 use crate::guest::SandboxPaths;
 
+/// First argument of this program as such a server; the task and the home follow.
 const SELF_EXEC_ARG: &str = "launcher";
 /// Argument with which this program exits successfully. It is not valid UTF-8.
 const NOT_UTF8_ARG: &[u8] = b"\xff";
@@ -84,12 +85,12 @@ fn launch_all(parent: &Path, holder: &NamespaceHolder) -> Result<()> {
     })
 }
 
-/// Starts a process that runs `task` for the server of `home`.
+/// Starts a process that runs `task` (see [`run`]) for the server of `home`, and then exits. The caller waits for it.
 pub(crate) fn start(task: &str, home: &Path) -> Child {
     start_after(":", task, home)
 }
 
-/// Starts such a process after a shell command.
+/// Like [`start`], after the shell command `first`, which must succeed.
 pub(crate) fn start_after(first: &str, task: &str, home: &Path) -> Child {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new("sh");
@@ -103,14 +104,14 @@ pub(crate) fn start_after(first: &str, task: &str, home: &Path) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// Returns the children of a process.
+/// Returns the PIDs of the children of a process, ended ones that nobody has waited for included.
 pub(crate) fn children(parent: i32) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let processes = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     processes.filter(|pid| status(*pid).is_some_and(|(_, of)| of == parent)).collect()
 }
 
-/// Returns whether a process still runs.
+/// Returns true if a process exists and has not ended.
 pub(crate) fn runs(pid: i32) -> bool {
     status(pid).is_some_and(|(state, _)| state != "Z" && state != "X")
 }

@@ -1,4 +1,7 @@
 //! Resource limits of sandboxes, as far as the current user can enforce them.
+//!
+//! `Fixture` (`guest.rs`) has the directories of one sandbox and launches it; `Sandbox::sh` runs a shell command in it
+//! and returns the output. `start_after` (`launcher.rs`) runs a task in another process, after a shell command.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Sandboxes as they are launched: real processes in real namespaces.
 //!
-//! This program is started again as helper server and as guest, so it has a `main` of its own.
+//! This program is started again as helper server (which does work that needs a process with one thread) and as guest,
+//! so it has a `main` of its own. `guest` and `launcher` are the helpers that do this.
 
 mod anchors;
 mod bounds;

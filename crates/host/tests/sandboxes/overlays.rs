@@ -1,4 +1,7 @@
 //! Overlays. Root mounts them in its own namespaces, an ordinary user in those of a holder.
+//!
+//! [`Mounted`] has the layers of one overlay, and mounts it in the namespaces of the holder of its `Fixture`
+//! (`guest.rs`). The layers are empty at first.
 
 use std::ffi::{CString, OsStr};
 use std::fs;
@@ -83,6 +86,7 @@ pub(crate) fn run() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
+/// Starts a process that runs a task of [`run`] for a home.
 fn start(task: &str, home: &Fixture) -> std::process::Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([SELF_EXEC_ARG, task]).arg(home.path("")).stdout(Stdio::null()).stderr(Stdio::null());
@@ -91,19 +95,23 @@ fn start(task: &str, home: &Fixture) -> std::process::Child {
 
 /// Directories of one overlay.
 pub(crate) struct Layers {
+    /// Lower directories, uppermost first.
     pub(crate) lower: Vec<PathBuf>,
+    /// Upper directory, with the changes.
     pub(crate) upper: PathBuf,
     work: PathBuf,
+    /// Mount point.
     pub(crate) at: PathBuf,
 }
 
 impl Layers {
-    /// Returns those in a directory, with one lower layer.
+    /// Returns the paths in a directory, with one lower layer. Creates nothing.
     fn of(directory: &Path) -> Self {
         let path = |name: &str| directory.join(name);
         Self { lower: vec![path("lower")], upper: path("upper"), work: path("work"), at: path("at") }
     }
 
+    /// Creates empty layers in a directory.
     fn make(directory: &Path) -> Self {
         let layers = Self::of(directory);
         for path in layers.lower.iter().chain([&layers.upper, &layers.work, &layers.at]) {
@@ -112,6 +120,7 @@ impl Layers {
         layers
     }
 
+    /// Returns the parameters of the overlay of these layers, without an id mapping.
     pub(crate) fn overlay(&self) -> Overlay<'_> {
         Overlay {
             lower: &self.lower,
@@ -121,7 +130,7 @@ impl Layers {
         }
     }
 
-    /// Adds a layer below all others.
+    /// Creates the directory `path`, and adds it as a layer below all others. Returns it.
     pub(crate) fn add(&mut self, path: PathBuf) -> &Path {
         fs::create_dir_all(&path).unwrap();
         self.lower.push(path);
@@ -131,31 +140,38 @@ impl Layers {
 
 /// Fixture with layers, whose overlay is unmounted at the end.
 pub(crate) struct Mounted {
+    /// Directories of the server, and the holder in whose namespaces the overlay is mounted.
     pub(crate) home: Fixture,
+    /// Layers of the overlay.
     pub(crate) layers: Layers,
 }
 
 impl Mounted {
+    /// Creates empty layers in a new fixture. Nothing is mounted yet.
     pub(crate) fn new() -> Self {
         let home = Fixture::new();
         let layers = Layers::make(&home.path(""));
         Self { home, layers }
     }
 
+    /// Returns the uppermost lower directory.
     fn lower(&self) -> &Path {
         &self.layers.lower[0]
     }
 
+    /// Mounts the overlay of the layers at [`Layers::at`].
     #[track_caller]
     pub(crate) fn mount(&self) {
         overlay::mount(&self.home.holder, &self.layers.overlay()).unwrap();
     }
 
+    /// Unmounts the overlay. Returns false if none is mounted.
     pub(crate) fn unmount(&self) -> bool {
         overlay::unmount(&self.home.holder, &self.layers.at).unwrap()
     }
 
-    /// Runs a command in the overlay, in the namespaces of the holder. Returns its output.
+    /// Runs a shell script in the mount point of the overlay (also `$1`), in the namespaces of the holder. Returns its
+    /// output and errors.
     #[track_caller]
     pub(crate) fn sh(&self, script: &str) -> String {
         let mut command = overlay::command(&self.home.holder, OsStr::new("sh"));
@@ -195,6 +211,7 @@ fn only_the_upper_directory_changes() {
     assert!(options.contains("nosuid,nodev") && !options.contains("shared:"), "{options}");
 }
 
+/// Returns an extended attribute of a file, of a symlink itself; `None` if it cannot be read.
 pub(crate) fn attribute(path: &Path, name: &str) -> Option<String> {
     let mut value = [0; 1024];
     let length = rustix::fs::lgetxattr(path, name, &mut value).ok()?;
@@ -679,6 +696,7 @@ fn forge(at: &Path) {
     }
 }
 
+/// Returns the names of the extended attributes of a file that this process may see.
 pub(crate) fn attributes(path: &Path) -> Vec<String> {
     let mut names = [0; 4096];
     let length = rustix::fs::llistxattr(path, &mut names[..]).unwrap();

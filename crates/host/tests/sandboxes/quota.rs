@@ -1,4 +1,6 @@
 //! Quotas of workspaces, where the filesystem of temporary files has project quotas.
+//!
+//! `Fixture` (`guest.rs`) has the directories of a server in a new temporary directory.
 
 use std::fs;
 use std::path::Path;

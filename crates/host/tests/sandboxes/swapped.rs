@@ -1,4 +1,7 @@
 //! Swapping the workspace of a running sandbox, and the processes that use it.
+//!
+//! `Fixture` (`guest.rs`) has the directories of one sandbox and launches it; `Sandbox::sh` runs a shell command in it
+//! and returns the output.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +10,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::Trial;
 use workspace_host::workspace_processes::{self, ProcessScope, WorkspaceProcess, WorkspaceUse};
 use workspace_host::{Process, SwapStep, swap_killed, swap_stalled, swap_workspace};
-use workspace_test_support::wait_until;
+use workspace_test_support::{runs_as_root, wait_until};
 
 use crate::guest::{Fixture, Sandbox};
 
@@ -103,7 +106,7 @@ ctypes.CDLL(None).syscall(60, 0)
 
 /// A mapping in an overlay is a file of a layer to the kernel.
 fn a_program_in_an_overlay_is_found() {
-    if !rustix::process::geteuid().is_root() {
+    if !runs_as_root("can mount an overlay here") {
         return;
     }
     let home = Fixture::new();

@@ -1,4 +1,6 @@
-//! Sandboxes with a root filesystem from a directory.
+//! Sandboxes with a root filesystem from a directory, the template.
+//!
+//! `Fixture` (`guest.rs`) has the directories of one sandbox, and `Sandbox::sh` runs a shell command in it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -14,14 +16,15 @@ pub(crate) fn trials() -> Vec<Trial> {
     crate::trials![
         a_directory_becomes_the_root,
         a_template_is_not_modified,
-        a_template_gets_the_users_files_and_mounts_of_every_sandbox,
+        a_sandbox_over_a_template_has_its_workspace_its_user_and_protected_mounts,
         a_user_of_the_template_is_kept,
         symlinks_of_the_template_redirect_nothing,
         a_missing_template_is_reported,
     ]
 }
 
-/// Creates a root filesystem with busybox, and what the guest of these tests needs.
+/// Creates the directory `template` in a home: a root filesystem with busybox, the libraries of this program, which is
+/// the guest, and a few files that the tests read. Returns its path.
 pub(crate) fn template(home: &Fixture) -> PathBuf {
     let root = home.path("template");
     for name in ["bin", "etc", "usr/lib", "srv"] {
@@ -47,6 +50,7 @@ pub(crate) fn template(home: &Fixture) -> PathBuf {
     root
 }
 
+/// Returns the shared libraries that a program loads.
 fn libraries_of(program: &Path) -> Vec<PathBuf> {
     let output = Command::new("ldd").arg(program).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -54,11 +58,12 @@ fn libraries_of(program: &Path) -> Vec<PathBuf> {
     words.map(PathBuf::from).collect()
 }
 
-/// Makes everything readable.
+/// Lets all users list the directory of the root filesystem and open what is in it.
 fn open(root: &Path) {
     fs::set_permissions(root, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+/// Launches a sandbox whose root filesystem is the directory `root`.
 fn over<'a>(home: &'a Fixture, root: &Path) -> Sandbox<'a> {
     home.launch(|launch| launch.template = Template::Directory(root.to_owned()))
 }
@@ -92,12 +97,13 @@ fn a_template_is_not_modified() {
     assert!(!before.contains("workspace"), "{before}");
 }
 
+/// Returns path, kind, mode, size and time of each file in a directory.
 fn listing(root: &Path) -> String {
     let output = Command::new("find").arg(root).args(["-printf", "%P %y %m %s %T@\n"]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn a_template_gets_the_users_files_and_mounts_of_every_sandbox() {
+fn a_sandbox_over_a_template_has_its_workspace_its_user_and_protected_mounts() {
     let home = Fixture::new();
     let sandbox = over(&home, &template(&home));
     fs::write(home.path("workspace/file"), "mine\n").unwrap();

@@ -6,17 +6,20 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::process::{Child, Command, Stdio};
 
 use libtest_mimic::Trial;
+use workspace_test_support::skip;
 
+/// Returns each of [`TESTS`] in namespaces with different numbers of ids.
 pub(crate) fn trials() -> Vec<Trial> {
-    // In such a namespace the other tests run.
-    if !is_root_of_the_host() {
-        return Vec::new();
+    let mut trials = Vec::new();
+    for ids in [65_536, 2_000, 1] {
+        for test in TESTS {
+            trials.push(Trial::test(format!("root_of_{ids}_ids::{test}"), move || {
+                run_in_namespace(ids, test);
+                Ok(())
+            }));
+        }
     }
-    crate::trials![
-        root_of_65536_ids_launches_sandboxes,
-        root_of_few_ids_launches_sandboxes,
-        root_of_one_id_launches_sandboxes,
-    ]
+    trials
 }
 
 fn is_root_of_the_host() -> bool {
@@ -27,7 +30,7 @@ fn is_root_of_the_host() -> bool {
 /// First id outside the namespace that is mapped. No user has it.
 const FIRST: u32 = 1_878_000_000;
 
-/// Tests that are run there.
+/// Names of the tests that are run there.
 const TESTS: [&str; 5] = [
     "the_probe_says_why_uids_are_not_available",
     "mountinfo_does_not_reveal_paths_of_the_host",
@@ -59,33 +62,23 @@ impl Drop for NamespaceProcess {
     }
 }
 
-fn run_tests_with(ids: u32) {
+fn run_in_namespace(ids: u32, test: &str) {
+    if !is_root_of_the_host() {
+        skip("only root of the first user namespace can map these ids");
+        return;
+    }
     let process = NamespaceProcess::start(ids);
     let home = tempfile::tempdir().unwrap();
     let tests = home.path().join("tests");
     fs::copy(std::env::current_exe().unwrap(), &tests).unwrap();
     fs::set_permissions(&tests, fs::Permissions::from_mode(0o755)).unwrap();
     chown(home.path(), Some(FIRST), Some(FIRST)).unwrap();
-    for test in TESTS {
-        let mut command = Command::new("nsenter");
-        let target = process.0.id().to_string();
-        command.args(["--target", &target, "--user", "--mount", "--setuid", "0", "--setgid", "0", "--"]);
-        command.arg(&tests).args(["--exact", test]);
-        // Other tests need more ids; that this one ran is checked below.
-        let output = command.env("TMPDIR", home.path()).env_remove("CI").output().unwrap();
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success() && out.contains("1 passed"), "{test}: {out}\n{err}");
-    }
-}
-
-fn root_of_65536_ids_launches_sandboxes() {
-    run_tests_with(65_536);
-}
-
-fn root_of_few_ids_launches_sandboxes() {
-    run_tests_with(2_000);
-}
-
-fn root_of_one_id_launches_sandboxes() {
-    run_tests_with(1);
+    let mut command = Command::new("nsenter");
+    let target = process.0.id().to_string();
+    command.args(["--target", &target, "--user", "--mount", "--setuid", "0", "--setgid", "0", "--"]);
+    command.arg(&tests).args(["--exact", test]);
+    // Other tests need more ids; that this one ran is checked below.
+    let output = command.env("TMPDIR", home.path()).env_remove("CI").output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && out.contains("1 passed"), "{out}\n{err}");
 }

@@ -1,4 +1,7 @@
 //! Lazy mounts as lower layers of overlays, both in the namespaces of a holder.
+//!
+//! [`ViewFixture`] has a store, a view of it (a read-only mount of its snapshots, by FUSE), and the layers of an
+//! overlay ([`Mounted`]).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,7 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Returns whether views are possible here. In CI they must be.
+/// Returns true if views are possible here, which needs `/dev/fuse`. In CI they must be.
 pub(crate) fn possible() -> bool {
     let device = fs::File::options().read(true).write(true).open("/dev/fuse");
     let reason = device.as_ref().err().map(ToString::to_string).unwrap_or_default();
@@ -63,6 +66,7 @@ pub(crate) struct ViewFixture {
 }
 
 impl ViewFixture {
+    /// Creates an empty store, and layers without a mount. No view is served yet.
     pub(crate) fn new() -> Self {
         let mounted = Mounted::new();
         let store = Store::open_or_create(mounted.home.path("store")).unwrap();
@@ -70,20 +74,25 @@ impl ViewFixture {
         Self { mounted, store }
     }
 
+    /// Commits a new snapshot with the tree that `fill` makes from an empty one.
     pub(crate) fn commit(&self, fill: impl FnOnce(&mut VirtualTree)) -> Snapshot {
         let mut tree = self.store.empty_tree().unwrap();
         fill(&mut tree);
         tree.commit(NewSnapshot::with_message("test")).unwrap()
     }
 
+    /// Returns the directory where the view is mounted.
     pub(crate) fn view(&self) -> PathBuf {
         self.mounted.home.path("view")
     }
 
+    /// Returns the directory of a snapshot in the view.
     pub(crate) fn of(&self, snapshot: &Snapshot) -> PathBuf {
         self.view().join(snapshot.id.to_string())
     }
 
+    /// Starts a process that serves the view, in the namespaces of the holder. The options for extended attributes of
+    /// overlays are replaced by those that this user needs.
     #[track_caller]
     pub(crate) fn serve(&self, options: &MountOptions) {
         let holder = &self.mounted.home.holder;

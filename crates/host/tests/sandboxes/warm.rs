@@ -1,4 +1,8 @@
-//! Sandboxes that are started without a workspace.
+//! Sandboxes that are started without a workspace. `home.holder` is the holder of the namespaces in which they are
+//! created.
+//!
+//! `Fixture` (`guest.rs`) has the directories of one sandbox and launches it; `Sandbox::sh` runs a shell command in it
+//! and returns the output.
 
 use libtest_mimic::Trial;
 use rustix::fs::{FlockOperation, flock};

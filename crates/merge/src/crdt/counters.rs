@@ -1,9 +1,9 @@
-//! Counters of a document.
+//! Counters of a CRDT document, which is stored as an automerge document.
 //!
-//! The total of a counter is the sum of all its increments. The increments are members of one map, whose keys
-//! consist of the name of the counter and the id of the contribution: the increments that one version added to the
-//! history. Therefore equal increments by both sides of a merge are two members, and a counter that both sides
-//! create is the sum of both.
+//! The total of a counter is the sum of all its increments. The increments of all counters are members of one map. A
+//! contribution is the set of increments that one version added to the history. The key of an increment consists of
+//! the name of its counter and the id of its contribution. Therefore equal increments by both sides of a merge are two
+//! members, and a counter that both sides create is the sum of both.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,8 +13,8 @@ use automerge::{AutoCommit, AutomergeError, ObjId, ObjType, ROOT, ReadDoc, Value
 /// Key of the map of increments in the root map.
 const COUNTS_KEY: &str = "counts";
 
-/// Id of the increments that one version added: the first [`CONTRIBUTION_ID_LEN`] hexadecimal digits of a hash of the
-/// history before it, its text and a number (see `extend_to`).
+/// Id of a contribution: the first [`CONTRIBUTION_ID_LEN`] hexadecimal digits of a hash of the previous history, the
+/// text of the version and a number (see `extend_to` in the parent module).
 pub(super) type ContributionId = String;
 
 /// Counters of a document.
@@ -24,6 +24,7 @@ pub(super) struct Counters {
     map: ObjId,
     /// Totals by counter name; `None` on overflow.
     totals: HashMap<String, Option<i128>>,
+    /// Ids of all contributions.
     contributions: BTreeSet<ContributionId>,
     /// Keys of the map of increments.
     keys: Vec<String>,
@@ -64,12 +65,12 @@ impl Counters {
         &self.contributions
     }
 
-    /// Returns the total of a counter; `None` on overflow.
+    /// Returns the total of a counter, 0 for an unknown name; `None` on overflow.
     pub(super) fn total(&self, name: &str) -> Option<i128> {
         self.totals.get(name).copied().unwrap_or(Some(0))
     }
 
-    /// Removes the increments of counters that are not in `target_totals`: a counter that is created again
+    /// Removes the increments of counters that are not in `target_totals`, so that a counter that is created again
     /// starts at 0.
     pub(super) fn retain(
         &self,
@@ -81,8 +82,9 @@ impl Counters {
         self.keys.iter().filter(is_obsolete).try_for_each(|key| document.delete(&self.map, key.as_str()))
     }
 
-    /// Adds the differences between the current and the target totals, as increments of a new contribution. Its id
-    /// must not be in [`Self::contributions`]: otherwise these increments would replace those with the id.
+    /// Adds the differences between the current and the target totals as increments of the contribution with the id
+    /// `contribution`. This id must not be in [`Self::contributions`]: otherwise the new increments would replace the
+    /// existing ones.
     pub(super) fn add_increments(
         &self,
         document: &mut AutoCommit,
@@ -91,8 +93,8 @@ impl Counters {
     ) -> Result<(), AutomergeError> {
         for (name, value) in target_totals {
             // Target totals have at most `DIGITS_MAX` digits (see `JsonValue::counter`), so their difference from a
-            // total does not overflow. After an overflow, `update::read` returns no value for the document, and the
-            // increment starts from 0.
+            // total does not overflow. A total that overflowed counts as 0 here. It does not matter, since
+            // `update::read` returns no value for such a document.
             let increment = value.saturating_sub(self.total(name).unwrap_or(0));
             if increment != 0 {
                 document.put(&self.map, format!("{name}{contribution}"), increment.to_string())?;

@@ -1,4 +1,4 @@
-//! Schema of a CRDT document, and positions in it.
+//! Schema of a CRDT document (the CRDT type of each path), and positions in such a document.
 
 use automerge::ObjId;
 
@@ -21,34 +21,40 @@ impl Schema {
         found.map_or(CrdtType::Register, |(_, kind)| *kind)
     }
 
+    /// Returns true if the schema declares a counter.
     pub(super) fn has_counters(&self) -> bool {
         self.0.iter().any(|(_, kind)| *kind == CrdtType::Counter)
     }
 }
 
-/// Position in a document: keys, with `*` for an array element.
+/// Position of a value in a document.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
+    /// Keys from the root to the value, with `*` for an array element.
     pub(super) path: Vec<String>,
-    /// Object id of each array element on the path, with the length of the path up to it. Indexes would not
-    /// identify elements, since insertions change them.
+    /// Object id (in automerge) of each array element on the path, with the length of the path up to the element.
+    /// Indexes would not identify elements, since insertions change the indexes.
     elements: Vec<(usize, String)>,
 }
 
 impl Cursor {
+    /// Moves to a member of the current object.
     pub(super) fn enter(&mut self, key: String) {
         self.path.push(key);
     }
 
+    /// Moves back to the parent, and returns the key of the member.
     pub(super) fn leave(&mut self) -> Option<String> {
         self.path.pop()
     }
 
+    /// Moves to the element of the current array that has an object id.
     pub(super) fn enter_element(&mut self, id: &ObjId) {
         self.path.push("*".to_owned());
         self.elements.push((self.path.len(), id.to_string()));
     }
 
+    /// Moves back to the array.
     pub(super) fn leave_element(&mut self) {
         self.path.pop();
         self.elements.pop();
@@ -61,8 +67,8 @@ impl Cursor {
         }
     }
 
-    /// Returns the name of the counter at this position: the id of the innermost array element and the keys
-    /// after it.
+    /// Returns the name of the counter at this position: the object id of the innermost array element on the path, the
+    /// keys after it, and a line feed.
     pub(super) fn counter_name(&self) -> String {
         let (from, mut name) = self.elements.last().cloned().unwrap_or_default();
         for key in &self.path[from..] {

@@ -5,8 +5,8 @@
 //!
 //! - Integers, strings, booleans and null are automerge scalars. The source text of other numbers is stored as bytes, a
 //!   type that JSON does not have.
-//! - Objects are maps and arrays are lists. An array that the schema declares as a set is a map instead: its keys are
-//!   the elements as canonical JSON text, all with the value `true`.
+//! - Objects are maps and arrays are lists. An array that the schema (the CRDT types by path) declares as a set is a
+//!   map instead: its keys are the elements as canonical JSON text, and all its values are `true`.
 //! - An integer that the schema declares as a counter is an automerge counter that is always 0. It only marks the
 //!   position; the total is the sum of the increments under the counter's name, which is derived from the position
 //!   ([`Cursor::counter_name`]).
@@ -38,6 +38,7 @@ pub(super) fn read(document: &AutoCommit, schema: &Schema) -> Option<JsonValue> 
     Reader { document, schema, counters: &counters }.value(&value, &id, &mut Cursor::default())
 }
 
+/// Reader of values of a document.
 struct Reader<'a> {
     document: &'a AutoCommit,
     schema: &'a Schema,
@@ -45,7 +46,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Converts a value at the position of the cursor; `None` as for [`read`].
+    /// Converts an automerge value to JSON. `id` is its object id, and the cursor is at its position. `None` as for
+    /// [`read`].
     fn value(&self, value: &Value<'_>, id: &ObjId, cursor: &mut Cursor) -> Option<JsonValue> {
         Some(match value {
             counter if is_counter(counter) => {
@@ -53,8 +55,8 @@ impl Reader<'_> {
             }
             Value::Scalar(scalar) => from_scalar(scalar)?,
             Value::Object(ObjType::Map) if self.schema.kind(&cursor.path) == CrdtType::Set => {
-                let names = keys(self.document, id);
-                JsonValue::Array(names.iter().filter_map(|name| JsonValue::parse(name.as_bytes())).collect())
+                let set_keys = keys(self.document, id);
+                JsonValue::Array(set_keys.iter().filter_map(|key| JsonValue::parse(key.as_bytes())).collect())
             }
             Value::Object(ObjType::Map | ObjType::Table) => {
                 let mut members = BTreeMap::new();
@@ -92,11 +94,12 @@ fn is_counter(value: &Value<'_>) -> bool {
     matches!(value, Value::Scalar(scalar) if matches!(scalar.as_ref(), ScalarValue::Counter(_)))
 }
 
+/// Returns the keys of a map.
 fn keys(document: &AutoCommit, id: &ObjId) -> Vec<String> {
     document.map_range(id, ..).map(|item| item.key.to_string()).collect()
 }
 
-/// Converts a scalar to JSON; `None` if [`to_scalar`] never makes such a scalar.
+/// Converts an automerge scalar to JSON; `None` if [`to_scalar`] never returns such a scalar.
 fn from_scalar(scalar: &ScalarValue) -> Option<JsonValue> {
     Some(match scalar {
         ScalarValue::Null => JsonValue::null(),
@@ -108,8 +111,8 @@ fn from_scalar(scalar: &ScalarValue) -> Option<JsonValue> {
     })
 }
 
-/// Converts a number, boolean, null or string; `None` for arrays and objects. A [`JsonValue::Literal`] is the source
-/// text of any of the first three. Numbers other than integers in their usual notation are stored as bytes.
+/// Converts a number, boolean, null or string to an automerge scalar; `None` for arrays and objects. Numbers other than
+/// integers in their usual notation become bytes.
 fn to_scalar(data: &JsonValue) -> Option<ScalarValue> {
     Some(match (data, data.integer()) {
         (JsonValue::Literal(text), Some(number)) if number.to_string() == *text => ScalarValue::Int(number),
@@ -124,12 +127,13 @@ fn to_scalar(data: &JsonValue) -> Option<ScalarValue> {
     })
 }
 
-/// Changes the value of a document to `data`, with as few operations as possible, since the cost of each
-/// grows with the size of the document: unchanged values need none, and a new value needs one.
+/// Changes the value of a document to `data`, with as few operations as possible: none for an unchanged value, and one
+/// for a new value. The cost of an operation grows with the size of the document.
 ///
-/// `current` is the value of the document; `None` if it could not be read. Counters are not changed yet: the result is
-/// the current counters, and the total that `data` has for each of them by name. The caller adds the differences with
-/// [`Counters::add_increments`], as separate operations, because equal increments of two sides must both count.
+/// `current` is the value of the document; `None` if it could not be read. Totals of counters are not changed yet. The
+/// function returns the current counters, and the total that each counter has in `data`, by name. The caller adds the
+/// differences with [`Counters::add_increments`], as separate operations, because equal increments by two sides must
+/// both count.
 pub(super) fn write(
     document: &mut AutoCommit,
     current: Option<&JsonValue>,
@@ -150,6 +154,7 @@ pub(super) fn write(
     Ok((counters, target_totals))
 }
 
+/// Writer of a new value into a document.
 struct Writer<'a> {
     document: &'a mut AutoCommit,
     schema: &'a Schema,
@@ -162,8 +167,8 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Sets the member or element `prop` of `parent` to a value. The cursor is at `prop`. `current` is the
-    /// value to replace; `None` if it does not exist or could not be read.
+    /// Sets the member or element `prop` (key or index) of `parent` to a value. The cursor is at this position.
+    /// `current` is the value to replace; `None` if it does not exist or could not be read.
     fn set(
         &mut self,
         parent: &ObjId,
@@ -183,7 +188,7 @@ impl Writer<'_> {
             if !stored.is_some_and(|(value, _)| is_counter(&value)) {
                 self.document.put(parent, prop.clone(), ScalarValue::counter(0))?;
             }
-            // If `put` replaced the element, it has another object id now, which is part of the counter's name.
+            // If `put` replaced the element, the new one has another object id, which is part of the counter's name.
             if let (Prop::Seq(_), Some((_, id))) = (&prop, self.document.get(parent, prop.clone())?) {
                 self.cursor.set_element_id(&id);
             }
@@ -191,29 +196,35 @@ impl Writer<'_> {
             return Ok(());
         }
         match (&stored, data) {
-            (Some((Value::Object(ObjType::Map), id)), JsonValue::Array(all)) if kind == CrdtType::Set => {
-                self.write_set(id, all)
+            (Some((Value::Object(ObjType::Map), id)), JsonValue::Array(elements))
+                if kind == CrdtType::Set =>
+            {
+                self.write_set(id, elements)
             }
-            (Some((Value::Object(ObjType::Map), id)), JsonValue::Object(all)) if kind != CrdtType::Set => {
+            (Some((Value::Object(ObjType::Map), id)), JsonValue::Object(members))
+                if kind != CrdtType::Set =>
+            {
                 let current = match current {
-                    Some(JsonValue::Object(members)) => Some(members),
+                    Some(JsonValue::Object(current_members)) => Some(current_members),
                     _ => None,
                 };
-                self.write_members(id, current, all)
+                self.write_members(id, current, members)
             }
-            (Some((Value::Object(ObjType::List), id)), JsonValue::Array(all)) if kind != CrdtType::Set => {
+            (Some((Value::Object(ObjType::List), id)), JsonValue::Array(elements))
+                if kind != CrdtType::Set =>
+            {
                 let current = match current {
-                    Some(JsonValue::Array(elements)) => Some(elements.as_slice()),
+                    Some(JsonValue::Array(current_elements)) => Some(current_elements.as_slice()),
                     _ => None,
                 };
-                self.write_elements(id, current, all)
+                self.write_elements(id, current, elements)
             }
             (Some((Value::Scalar(scalar), _)), data) if from_scalar(scalar).as_ref() == Some(data) => Ok(()),
             _ => self.put(parent, prop, data, kind),
         }
     }
 
-    /// Replaces the value at the current position, which is the member or element `prop` of `parent`.
+    /// Replaces the value at the position of the cursor, which is the member or element `prop` of `parent`.
     fn put(
         &mut self,
         parent: &ObjId,
@@ -237,7 +248,7 @@ impl Writer<'_> {
         self.fill(&id, data, kind)
     }
 
-    /// Inserts an element into `list`, which is at the current position.
+    /// Inserts an element into `list` at an index. The cursor is at the list.
     fn insert(&mut self, list: &ObjId, index: usize, data: &JsonValue) -> Result<(), AutomergeError> {
         let kind = self.schema.kind(&self.element_path());
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
@@ -256,10 +267,10 @@ impl Writer<'_> {
         }
     }
 
-    /// Converts the value at the current position to a value of `automerge::hydrate`, which a single operation can
-    /// insert with all its content, and records the totals of its counters. `None` if the value contains an array and
-    /// the schema has counters: the name of a counter in an array element contains the object id of the element, which
-    /// is unknown before the insertion.
+    /// Converts the value at the position of the cursor to a value of `automerge::hydrate`, which a single operation
+    /// can insert with all its content. Also records the totals of its counters. `None` if the value contains an
+    /// array and the schema has counters: the name of a counter in an array element contains the object id of the
+    /// element, which is unknown before the insertion.
     fn hydrate(&mut self, data: &JsonValue, kind: CrdtType) -> Option<hydrate::Value> {
         if let (CrdtType::Counter, Some(number)) = (kind, data.counter()) {
             self.target_totals.insert(self.cursor.counter_name(), number);
@@ -269,47 +280,49 @@ impl Writer<'_> {
             return Some(hydrate::Value::Scalar(scalar));
         }
         match data {
-            JsonValue::Array(all) if kind == CrdtType::Set => {
-                let member = || hydrate::Value::Scalar(ScalarValue::Boolean(true));
-                let members: HashMap<_, _> = all.iter().map(|value| (value.to_set_key(), member())).collect();
+            JsonValue::Array(elements) if kind == CrdtType::Set => {
+                let true_value = || hydrate::Value::Scalar(ScalarValue::Boolean(true));
+                let members: HashMap<_, _> =
+                    elements.iter().map(|value| (value.to_set_key(), true_value())).collect();
                 Some(hydrate::Value::Map(members.into()))
             }
             JsonValue::Array(_) if self.schema.has_counters() => None,
-            JsonValue::Array(all) => self.hydrate_elements(all).map(hydrate::Value::from),
-            JsonValue::Object(all) => {
-                let mut members = HashMap::with_capacity(all.len());
-                for (key, value) in all {
+            JsonValue::Array(elements) => self.hydrate_elements(elements).map(hydrate::Value::from),
+            JsonValue::Object(members) => {
+                let mut hydrated_members = HashMap::with_capacity(members.len());
+                for (key, value) in members {
                     self.cursor.enter(key.clone());
                     let kind = self.schema.kind(&self.cursor.path);
-                    let converted = self.hydrate(value, kind);
-                    members.insert(self.cursor.leave()?, converted?);
+                    let hydrated = self.hydrate(value, kind);
+                    hydrated_members.insert(self.cursor.leave()?, hydrated?);
                 }
-                Some(hydrate::Value::Map(members.into()))
+                Some(hydrate::Value::Map(hydrated_members.into()))
             }
             JsonValue::Literal(_) | JsonValue::String(_) => None,
         }
     }
 
-    /// Converts elements of the current list like [`Writer::hydrate`]; `None` if the schema has counters.
-    fn hydrate_elements(&mut self, all: &[JsonValue]) -> Option<Vec<hydrate::Value>> {
+    /// Converts elements of the list at the position of the cursor like [`Writer::hydrate`]; `None` if the schema has
+    /// counters.
+    fn hydrate_elements(&mut self, elements: &[JsonValue]) -> Option<Vec<hydrate::Value>> {
         if self.schema.has_counters() {
             return None;
         }
         self.cursor.enter("*".to_owned());
         let kind = self.schema.kind(&self.cursor.path);
-        let elements = all.iter().map(|value| self.hydrate(value, kind)).collect();
+        let hydrated = elements.iter().map(|value| self.hydrate(value, kind)).collect();
         self.cursor.leave();
-        elements
+        hydrated
     }
 
-    /// Returns the path in the schema of the elements of the current list: every element is `*`.
+    /// Returns the schema path of the elements of the list at the position of the cursor.
     fn element_path(&self) -> Vec<String> {
         let mut path = self.cursor.path.clone();
         path.push("*".to_owned());
         path
     }
 
-    /// Runs `work` with an element of a list as the current position. `work` also gets the object id of the element.
+    /// Runs `work` with the cursor at an element of a list. `work` also gets the object id of the element.
     fn in_element(
         &mut self,
         list: &ObjId,
@@ -323,12 +336,12 @@ impl Writer<'_> {
         result
     }
 
-    /// Writes the content of a new, empty container: the map or list `id` at the current position.
+    /// Writes the content of a new, empty container: the map or list `id` at the position of the cursor.
     fn fill(&mut self, id: &ObjId, data: &JsonValue, kind: CrdtType) -> Result<(), AutomergeError> {
         match data {
-            JsonValue::Array(all) if kind == CrdtType::Set => self.write_set(id, all),
-            JsonValue::Array(all) => self.write_elements(id, Some(&[]), all),
-            JsonValue::Object(all) => self.write_members(id, Some(&BTreeMap::new()), all),
+            JsonValue::Array(elements) if kind == CrdtType::Set => self.write_set(id, elements),
+            JsonValue::Array(elements) => self.write_elements(id, Some(&[]), elements),
+            JsonValue::Object(members) => self.write_members(id, Some(&BTreeMap::new()), members),
             JsonValue::Literal(_) | JsonValue::String(_) => Ok(()),
         }
     }
@@ -358,18 +371,18 @@ impl Writer<'_> {
     fn write_set(&mut self, id: &ObjId, target: &[JsonValue]) -> Result<(), AutomergeError> {
         let target: BTreeSet<String> = target.iter().map(JsonValue::to_set_key).collect();
         let current: BTreeSet<String> = keys(self.document, id).into_iter().collect();
-        for name in current.difference(&target) {
-            self.document.delete(id, name.as_str())?;
+        for key in current.difference(&target) {
+            self.document.delete(id, key.as_str())?;
         }
-        for name in target.difference(&current) {
-            self.document.put(id, name.as_str(), true)?;
+        for key in target.difference(&current) {
+            self.document.put(id, key.as_str(), true)?;
         }
         Ok(())
     }
 
     /// Sets the elements of a list. `known` are its current elements; `None` if this function must read them.
-    /// Elements that differ only in counters are kept. In each differing range, elements are changed in
-    /// place, and the remaining ones removed or inserted.
+    /// Elements that differ only in counters are kept. In each range that differs, as many elements as possible are
+    /// changed in place, and the rest is removed or inserted.
     fn write_elements(
         &mut self,
         id: &ObjId,
@@ -386,7 +399,7 @@ impl Writer<'_> {
         };
         let current: Vec<Option<&JsonValue>> = current.iter().map(Option::as_deref).collect();
         let hunks = self.hunks(&current, target);
-        // Counters in kept elements come first, while indexes in the document and in `current` are equal.
+        // Counters in kept elements are written first, while indexes in the document and in `current` are equal.
         if self.schema.has_counters() {
             for (old, new) in unchanged(&hunks, current.len()) {
                 self.write_element(id, old, current[old], &target[new])?;
@@ -424,6 +437,7 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Sets the element of a list at an index. `current` is the element to replace; `None` if it could not be read.
     fn write_element(
         &mut self,
         list: &ObjId,
@@ -444,15 +458,16 @@ impl Writer<'_> {
             return compare(current.iter().copied(), target.iter().map(Some));
         }
         let (schema, mut path) = (self.schema, self.element_path());
-        let mut compared = |data: &JsonValue| data.with_counters_at_zero(schema, &mut path);
-        let before: Vec<Option<JsonValue>> = current.iter().map(|data| data.map(&mut compared)).collect();
-        let after: Vec<Option<JsonValue>> = target.iter().map(|data| Some(compared(data))).collect();
+        let mut without_counters = |data: &JsonValue| data.with_counters_at_zero(schema, &mut path);
+        let before: Vec<Option<JsonValue>> =
+            current.iter().map(|data| data.map(&mut without_counters)).collect();
+        let after: Vec<Option<JsonValue>> = target.iter().map(|data| Some(without_counters(data))).collect();
         compare(before.iter().map(Option::as_ref), after.iter().map(Option::as_ref))
     }
 }
 
-/// Returns the pairs of old and new ranges in which two sequences differ. The limit for the Myers algorithm is that of
-/// texts, with elements instead of lines.
+/// Returns the pairs of old and new ranges in which two sequences differ. Long sequences are compared by the faster
+/// histogram algorithm, with the limit for lines of texts.
 fn compare<'a>(
     before: impl ExactSizeIterator<Item = Option<&'a JsonValue>>,
     after: impl ExactSizeIterator<Item = Option<&'a JsonValue>>,
@@ -478,7 +493,7 @@ fn unchanged(hunks: &[(Range<usize>, Range<usize>)], length: usize) -> Vec<(usiz
     pairs
 }
 
-/// Returns the automerge type of an array or object.
+/// Returns the automerge type of an array or object, which the schema declares as `kind`.
 fn object_type(data: &JsonValue, kind: CrdtType) -> ObjType {
     match data {
         JsonValue::Array(_) if kind != CrdtType::Set => ObjType::List,

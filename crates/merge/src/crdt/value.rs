@@ -1,4 +1,4 @@
-//! JSON values that own their content and have no position in a document.
+//! JSON values for the CRDT strategy. Unlike syntax nodes, they own their content and have no position in a text.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::json;
 use crate::quote::{Escaping, push_quoted};
 use crate::value::{SyntaxNode, Value};
 
-/// Maximum number of digits of a counter. Longer numbers are registers.
+/// Maximum number of digits, including the sign, of a counter. Longer numbers are registers (single values).
 const DIGITS_MAX: usize = 30;
 
 /// JSON value.
@@ -18,18 +18,21 @@ const DIGITS_MAX: usize = 30;
 pub(super) enum JsonValue {
     /// Source text of a number, boolean or null.
     Literal(String),
+    /// Content of a string, without quotes and escapes.
     String(String),
     Array(Vec<JsonValue>),
     Object(BTreeMap<String, JsonValue>),
 }
 
 impl JsonValue {
+    /// Parses a JSON file; `None` if it is invalid.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         let arena = Bump::new();
         let document = json::parse(std::str::from_utf8(text).ok()?, &arena)?;
         Some(Self::of(&document.root))
     }
 
+    /// Copies the value of a syntax node.
     fn of(node: &SyntaxNode<'_>) -> Self {
         match &node.value {
             Value::Literal(text) => Self::Literal((*text).to_owned()),
@@ -45,8 +48,8 @@ impl JsonValue {
         Self::Literal("null".to_owned())
     }
 
-    /// Returns the base that is assumed for two versions that have none: an empty container if both are containers of
-    /// the same type, or else null.
+    /// Returns the base to assume for two versions without a base: an empty object or array if both are objects or both
+    /// are arrays, or else null.
     pub(super) fn assumed_base(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Object(_), Self::Object(_)) => Self::Object(BTreeMap::new()),
@@ -55,7 +58,7 @@ impl JsonValue {
         }
     }
 
-    /// Returns the value as an integer; `None` if it is of another type, or overflows.
+    /// Returns the value as an integer; `None` if it is not an integer, or does not fit in 64 bits.
     pub(super) fn integer(&self) -> Option<i64> {
         match self {
             Self::Literal(text) => text.parse().ok(),
@@ -63,8 +66,8 @@ impl JsonValue {
         }
     }
 
-    /// Returns the value of a counter: an integer of at most [`DIGITS_MAX`] digits, so that sums of many do
-    /// not overflow.
+    /// Returns the value as the total of a counter; `None` if it is not an integer of at most [`DIGITS_MAX`]
+    /// characters. With this limit, sums of many totals do not overflow.
     pub(super) fn counter(&self) -> Option<i128> {
         match self {
             Self::Literal(text) if text.len() <= DIGITS_MAX => text.parse().ok(),
@@ -76,12 +79,13 @@ impl JsonValue {
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Literal(_) | Self::String(_) => 1,
-            Self::Array(all) => 1 + all.iter().map(Self::count).sum::<usize>(),
-            Self::Object(all) => 1 + all.values().map(Self::count).sum::<usize>(),
+            Self::Array(elements) => 1 + elements.iter().map(Self::count).sum::<usize>(),
+            Self::Object(members) => 1 + members.values().map(Self::count).sum::<usize>(),
         }
     }
 
-    /// Returns the value with all counters set to 0, so that comparisons ignore them.
+    /// Returns the value with all counters set to 0, so that comparisons ignore them. `path` is the path of the value
+    /// in the schema.
     pub(super) fn with_counters_at_zero(&self, schema: &Schema, path: &mut Vec<String>) -> Self {
         let mut child_at_zero = |key: &str, value: &Self| {
             path.push(key.to_owned());
@@ -90,9 +94,11 @@ impl JsonValue {
             value
         };
         match self {
-            Self::Array(all) => Self::Array(all.iter().map(|value| child_at_zero("*", value)).collect()),
-            Self::Object(all) => Self::Object(
-                all.iter().map(|(key, value)| (key.clone(), child_at_zero(key, value))).collect(),
+            Self::Array(elements) => {
+                Self::Array(elements.iter().map(|value| child_at_zero("*", value)).collect())
+            }
+            Self::Object(members) => Self::Object(
+                members.iter().map(|(key, value)| (key.clone(), child_at_zero(key, value))).collect(),
             ),
             Self::Literal(_) if self.counter().is_some() && schema.kind(path) == CrdtType::Counter => {
                 Self::Literal("0".to_owned())
@@ -114,17 +120,18 @@ impl JsonValue {
         match self {
             Self::Literal(text) => text.clone(),
             Self::String(text) => quoted(text),
-            Self::Array(all) => {
-                format!("[{}]", all.iter().map(Self::to_set_key).collect::<Vec<_>>().join(","))
+            Self::Array(elements) => {
+                format!("[{}]", elements.iter().map(Self::to_set_key).collect::<Vec<_>>().join(","))
             }
-            Self::Object(all) => {
+            Self::Object(members) => {
                 let member =
                     |(key, value): (&String, &Self)| format!("{}:{}", quoted(key), value.to_set_key());
-                format!("{{{}}}", all.iter().map(member).collect::<Vec<_>>().join(","))
+                format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
             }
         }
     }
 
+    /// Appends the canonical text. `depth` is the number of enclosing arrays and objects.
     fn write(&self, out: &mut String, depth: usize) {
         let start_line = |out: &mut String, depth: usize| {
             out.push('\n');
@@ -133,10 +140,10 @@ impl JsonValue {
         match self {
             Self::Literal(text) => out.push_str(text),
             Self::String(text) => push_quoted(out, text, Escaping::Minimal),
-            Self::Array(all) if all.is_empty() => out.push_str("[]"),
-            Self::Object(all) if all.is_empty() => out.push_str("{}"),
-            Self::Array(all) => {
-                for (number, value) in all.iter().enumerate() {
+            Self::Array(elements) if elements.is_empty() => out.push_str("[]"),
+            Self::Object(members) if members.is_empty() => out.push_str("{}"),
+            Self::Array(elements) => {
+                for (number, value) in elements.iter().enumerate() {
                     out.push(if number == 0 { '[' } else { ',' });
                     start_line(out, depth + 1);
                     value.write(out, depth + 1);
@@ -144,8 +151,8 @@ impl JsonValue {
                 start_line(out, depth);
                 out.push(']');
             }
-            Self::Object(all) => {
-                for (number, (key, value)) in all.iter().enumerate() {
+            Self::Object(members) => {
+                for (number, (key, value)) in members.iter().enumerate() {
                     out.push(if number == 0 { '{' } else { ',' });
                     start_line(out, depth + 1);
                     push_quoted(out, key, Escaping::Minimal);
@@ -159,6 +166,7 @@ impl JsonValue {
     }
 }
 
+/// Returns a string as JSON.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     push_quoted(&mut out, text, Escaping::Minimal);

@@ -1,7 +1,7 @@
-//! Source text with its indentation, line endings and comments.
+//! Source text of a JSON, YAML or TOML document: its indentation, line endings and comments.
 //!
-//! Comments are recognised by their look only, so a line of a multi-line string may be taken for one. Callers parse
-//! the written text again and compare its value.
+//! Comments are recognised by their first characters only, so a line of a multi-line string may be taken for a comment.
+//! Callers parse the written text again and compare its value.
 
 use super::Syntax;
 use crate::json;
@@ -13,10 +13,11 @@ const INDENT_MAX: usize = 400;
 /// Source text of a document.
 pub(super) struct SourceText<'d> {
     pub(super) text: &'d str,
+    /// Line ending of the first line; LF if there is only one line.
     pub(super) end_of_line: &'static str,
     syntax: Syntax,
-    /// Byte offset of each line, computed once: if a large text is a single line, a search from each value would take
-    /// quadratic time.
+    /// Byte offset of each line, computed once. Searching the start of the line from each value would take quadratic
+    /// time in a large text of a single line.
     line_starts: Vec<usize>,
 }
 
@@ -28,13 +29,13 @@ impl<'d> SourceText<'d> {
         Self { text, end_of_line: if is_crlf { "\r\n" } else { "\n" }, syntax, line_starts }
     }
 
-    /// Returns the number of the line with a byte offset.
+    /// Returns the number, from 0, of the line that contains a byte offset.
     fn line(&self, offset: usize) -> usize {
         self.line_starts.partition_point(|start| *start <= offset) - 1
     }
 
-    /// Returns the indentation of a line that begins like the value at a byte offset: the text before the value on its
-    /// line, as whitespace.
+    /// Returns the indentation of the value at a byte offset. In JSON and TOML, it is the whitespace at the start of
+    /// its line. In YAML, it is as long as all text before the value on its line, such as a dash.
     pub(super) fn indent(&self, offset: usize) -> String {
         let line = &self.text.as_bytes()[self.line_starts[self.line(offset)]..offset];
         let is_indentation = |byte: &u8| match self.syntax {
@@ -42,12 +43,12 @@ impl<'d> SourceText<'d> {
             Syntax::Yaml => true,
         };
         let indent = line.iter().take(INDENT_MAX).take_while(|byte| is_indentation(byte));
-        // Other text before the value, mostly a YAML dash, counts as spaces.
+        // In YAML, every byte of other text becomes a space.
         indent.map(|byte| if *byte == b'\t' { '\t' } else { ' ' }).collect()
     }
 
-    /// Returns the offset of the first comma between the offsets `from` and `end`; `None` if other text than
-    /// whitespace and comments comes before it.
+    /// Returns the offset of the first comma between the offsets `from` and `end`; `None` if there is none, or anything
+    /// but whitespace and comments comes before it.
     pub(super) fn comma(&self, from: usize, end: usize) -> Option<usize> {
         let bytes = &self.text.as_bytes()[..end];
         let mut offset = from;
@@ -62,8 +63,8 @@ impl<'d> SourceText<'d> {
         }
     }
 
-    /// Returns the comment that follows a value, and its comma if that is on the same line, up to the end of the line;
-    /// with the whitespace before it. Empty if there is no comment.
+    /// Returns the comment that follows a value on its line, with the whitespace before the comment. A comma between
+    /// value and comment is skipped. Empty if there is no comment.
     pub(super) fn trailing_comment(&self, value_end: usize) -> &'d str {
         let line_end = value_end + first_line(&self.text[value_end..]).len();
         let start = self.comma(value_end, line_end).map_or(value_end, |comma| comma + 1);
@@ -75,20 +76,20 @@ impl<'d> SourceText<'d> {
         if self.is_comment(trailing.trim_start()) { trailing } else { "" }
     }
 
-    /// Returns the offset of the comments on separate lines above a byte offset; the offset itself if there
-    /// are none.
+    /// Returns the offset at which the comments on the lines directly above a byte offset start; the given offset if
+    /// there are none.
     pub(super) fn comments_above(&self, offset: usize) -> usize {
-        let mut begin = offset;
+        let mut start = offset;
         let mut line = self.line(offset);
-        while line > 0 && self.text[self.line_starts[line]..begin].trim().is_empty() {
+        while line > 0 && self.text[self.line_starts[line]..start].trim().is_empty() {
             let above = self.text[self.line_starts[line - 1]..self.line_starts[line]].trim_start();
             if !self.is_comment(above) {
                 break;
             }
-            begin = self.line_starts[line] - above.len();
+            start = self.line_starts[line] - above.len();
             line -= 1;
         }
-        begin
+        start
     }
 
     /// Returns true if a line without its indentation looks like a comment.

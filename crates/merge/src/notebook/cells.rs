@@ -1,4 +1,4 @@
-//! Parsed notebooks.
+//! Parsed Jupyter notebooks, and the values in them that a run writes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,18 +11,18 @@ use crate::value::{Document, SyntaxNode, Value};
 /// Maximum number of cells. Notebooks with more cells are merged as JSON.
 pub(super) const CELLS_MAX: usize = 10_000;
 
-/// Members of a cell that the kernel writes when the cell runs.
+/// Members of a cell that are written when the cell runs: its results.
 pub(super) const RESULTS: [&str; 2] = ["outputs", "execution_count"];
 
-/// Members of a cell's metadata that are written when the cell runs: mostly timestamps, by JupyterLab,
-/// extensions, Colab and papermill.
+/// Members of a cell's metadata that are written when the cell runs: mostly timestamps of JupyterLab, its extensions,
+/// Colab and papermill.
 pub(super) const RESULT_METADATA: [&str; 5] =
     ["execution", "ExecuteTime", "executionInfo", "outputId", "papermill"];
 
 /// Members of the notebook's metadata that are written by the program that runs it.
 pub(super) const ENVIRONMENT: [&str; 4] = ["kernelspec", "language_info", "widgets", "papermill"];
 
-/// Parsed notebook of format 4.
+/// Parsed notebook of format version 4.
 #[derive(Debug)]
 pub(super) struct Notebook<'a> {
     pub(super) document: Document<'a>,
@@ -34,13 +34,16 @@ pub(super) struct Notebook<'a> {
 /// Cell of a notebook.
 #[derive(Debug)]
 pub(super) struct Cell<'a> {
+    /// Cell in the document.
     pub(super) node: &'a SyntaxNode<'a>,
     /// Type: `code`, `markdown` or `raw`.
     pub(super) kind: &'a str,
-    /// Id of the cell; `None` if it has no id, or the id does not identify the cell: another cell has the
-    /// same id, or ids are positions.
+    /// Id of the cell; `None` if it has no id, or the id does not identify the cell, because another cell has the
+    /// same id or the ids are positions ([`Notebook::has_positional_ids`]).
     pub(super) id: Option<&'a str>,
+    /// Source of the cell: code or text.
     pub(super) source: Cow<'a, str>,
+    /// Hash of type and source.
     pub(super) hash: ContentHash,
 }
 
@@ -68,8 +71,8 @@ impl<'a> Notebook<'a> {
         Some(Self { document, cells, has_duplicate_ids })
     }
 
-    /// Returns true if ids are positions, as written by some tools that strip outputs: inserting a cell
-    /// changes the ids of all cells after it.
+    /// Returns true if the ids of all cells end in their positions. Some tools that strip outputs write such ids. Then
+    /// inserting a cell changes the ids of all cells after it.
     pub(super) fn has_positional_ids(&self) -> bool {
         let number = |cell: &Cell<'_>| {
             let id = cell.id?;
@@ -82,6 +85,7 @@ impl<'a> Notebook<'a> {
         self.cells.len() > 1 && (counts_from(0) || counts_from(1))
     }
 
+    /// Clears the ids of all cells.
     pub(super) fn clear_ids(&mut self) {
         for cell in &mut self.cells {
             cell.id = None;
@@ -89,7 +93,7 @@ impl<'a> Notebook<'a> {
     }
 }
 
-/// Clears duplicate ids. Returns true if there were any.
+/// Clears the ids that several cells have. Returns true if there were any.
 fn clear_duplicate_ids(cells: &mut [Cell<'_>]) -> bool {
     let mut counts = HashMap::new();
     for id in cells.iter().filter_map(|cell| cell.id) {
@@ -102,6 +106,7 @@ fn clear_duplicate_ids(cells: &mut [Cell<'_>]) -> bool {
 }
 
 impl<'a> Cell<'a> {
+    /// Reads a cell; `None` if it has no type or source.
     fn read(node: &'a SyntaxNode<'a>) -> Option<Self> {
         let kind = string(member(node, "cell_type")?)?;
         let source = text(member(node, "source")?)?;
@@ -110,9 +115,9 @@ impl<'a> Cell<'a> {
         hasher.update(&(kind.len() as u64).to_le_bytes());
         hasher.update(kind.as_bytes());
         hasher.update(source.as_bytes());
-        let mut digest = ContentHash::default();
-        digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-        Some(Self { node, kind, id, source, hash: digest })
+        let mut hash = ContentHash::default();
+        hash.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Some(Self { node, kind, id, source, hash })
     }
 
     /// Iterates over the members that a run writes into the cell; `None` for absent members.
@@ -123,7 +128,7 @@ impl<'a> Cell<'a> {
         results.chain(RESULT_METADATA.iter().map(of_metadata))
     }
 
-    /// Returns true if two cells differ at most in their results.
+    /// Returns true if two cells differ at most in their results and ids.
     pub(super) fn equals_except_results(&self, other: &Self) -> bool {
         let skipped = |key: &str| RESULTS.contains(&key) || ["source", "metadata", "id"].contains(&key);
         let metadata = |cell: &Self| member(cell.node, "metadata");
@@ -145,6 +150,8 @@ fn equal_except(
     }
 }
 
+/// Returns the members of an object by key, without the skipped ones; `None` if the node is not an object. An absent
+/// node has no members.
 fn members_except<'n, 'a>(
     node: Option<&'n SyntaxNode<'a>>,
     is_skipped: &dyn Fn(&str) -> bool,
@@ -160,6 +167,7 @@ pub(super) fn member<'a>(node: &SyntaxNode<'a>, key: &str) -> Option<&'a SyntaxN
     members.iter().find(|member| member.key == key)
 }
 
+/// Returns the content of a string; `None` for other values.
 fn string<'a>(node: &SyntaxNode<'a>) -> Option<&'a str> {
     match node.value {
         Value::String(text) => Some(text),
@@ -167,7 +175,7 @@ fn string<'a>(node: &SyntaxNode<'a>) -> Option<&'a str> {
     }
 }
 
-/// Returns a text that is stored as a string, or as an array of lines.
+/// Returns a text that is stored as a string or as an array of lines; `None` for other values.
 fn text<'a>(node: &SyntaxNode<'a>) -> Option<Cow<'a, str>> {
     match node.value {
         Value::String(text) => Some(Cow::Borrowed(text)),

@@ -1,10 +1,11 @@
-//! Matching of cells between the base and a side.
+//! Matching of the cells of a Jupyter notebook between the base and a side.
 //!
 //! 1. Cells with the same id are matched.
 //! 2. Of the other cells, those with the same type and source are matched, in order.
-//! 3. Between the pairs of step 2, cells with similar sources are matched, in order, if at least one of the
-//!    two has no id.
-//! 4. Of the remaining cells, those with the same type and a unique source are matched: they were moved.
+//! 3. In each gap between the pairs of step 2, cells of the same type with similar sources are matched, in order, if at
+//!    least one cell of the pair has no id.
+//! 4. Of the remaining cells whose source is not blank, those with the same type and source are matched if the base and
+//!    the side have exactly one such cell each: it was moved.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,17 +15,17 @@ use imara_diff::{Algorithm, Diff, InternedInput};
 
 use super::cells::{Cell, ContentHash};
 
-/// Maximum number of pairs in a gap that are all compared. In larger gaps each cell is compared with the next
-/// [`WINDOW`] base cells.
+/// Maximum number of pairs of a base cell and a cell of the side in a gap, for which all pairs are compared. In a
+/// larger gap, each cell is compared with the next [`WINDOW`] base cells only.
 const PAIRS_MAX: usize = 4_096;
 
 /// Number of base cells that a cell in a large gap is compared with.
 const WINDOW: usize = 8;
 
-/// Maximum number of words of a cell that are compared.
+/// Maximum number of words of a cell that are compared. Further words are ignored.
 const WORDS_MAX: usize = 2_000;
 
-/// Maximum number of words that are compared per side.
+/// Maximum total number of words that are compared for a side. After that, no cells are similar.
 const WORDS_COMPARED_MAX: usize = 20_000_000;
 
 /// Minimum similarity of two matching cells: the share of common words, in thousandths.
@@ -47,6 +48,7 @@ pub(super) fn match_cells(base: &[Cell<'_>], side: &[Cell<'_>]) -> Vec<Option<us
     matching.matches_of_side
 }
 
+/// State of matching the cells of a side with the base cells.
 struct Matching<'c, 'a> {
     base: &'c [Cell<'a>],
     side: &'c [Cell<'a>],
@@ -63,11 +65,13 @@ struct Matching<'c, 'a> {
 }
 
 impl Matching<'_, '_> {
+    /// Matches two cells, given by their indexes.
     fn pair(&mut self, base: usize, side: usize) {
         self.matches_of_side[side] = Some(base);
         self.matches_of_base[base] = Some(side);
     }
 
+    /// Matches cells with the same id (step 1).
     fn match_by_id(&mut self) {
         let ids: HashMap<&str, usize> =
             self.base.iter().enumerate().filter_map(|(index, cell)| Some((cell.id?, index))).collect();
@@ -78,6 +82,7 @@ impl Matching<'_, '_> {
         }
     }
 
+    /// Matches cells with the same type and source, and similar cells between them (steps 2 and 3).
     fn match_by_content(&mut self) {
         let unmatched = |matched: &[Option<usize>]| -> Vec<usize> {
             matched.iter().enumerate().filter(|(_, pair)| pair.is_none()).map(|(index, _)| index).collect()
@@ -102,12 +107,14 @@ impl Matching<'_, '_> {
         }
     }
 
-    /// Pairs similar cells in a gap between equal ones.
+    /// Pairs similar cells in a gap between equal cells, in order and with the largest total similarity. `base` and
+    /// `side` are the indexes of the cells in the gap.
     fn pair_similar(&mut self, base: &[usize], side: &[usize]) {
         if base.len() * side.len() > PAIRS_MAX {
             return self.pair_similar_in_window(base, side);
         }
-        // best[i][j]: maximum total similarity of base cells from i on and side cells from j on.
+        // A table with `width` columns. best[old * width + new] is the largest total similarity of pairs of the base
+        // cells from `old` on and the side's cells from `new` on.
         let width = side.len() + 1;
         let mut similarity = vec![0; (base.len() + 1) * width];
         let mut best = similarity.clone();
@@ -134,7 +141,7 @@ impl Matching<'_, '_> {
         }
     }
 
-    /// Pairs each cell of the side with the most similar of the next [`WINDOW`] base cells.
+    /// Pairs each cell of the side with the most similar of the next [`WINDOW`] base cells, if any is similar.
     fn pair_similar_in_window(&mut self, base: &[usize], side: &[usize]) {
         let mut next_base = 0;
         for new in side {
@@ -154,7 +161,8 @@ impl Matching<'_, '_> {
         }
     }
 
-    /// Returns the similarity in thousandths; 0 if it is below the threshold.
+    /// Returns the similarity of two cells, given by their indexes, in thousandths; 0 if it is less than
+    /// [`SIMILARITY_MIN`], the types differ, both cells have ids, or the budget is used up.
     fn similarity(&mut self, base: usize, side: usize) -> usize {
         let (old, new) = (&self.base[base], &self.side[side]);
         if old.kind != new.kind || (old.id.is_some() && new.id.is_some()) {
@@ -174,8 +182,9 @@ impl Matching<'_, '_> {
         if similarity < SIMILARITY_MIN { 0 } else { similarity }
     }
 
+    /// Matches cells that were moved (step 4).
     fn match_moved(&mut self) {
-        // Occurrences in the base and in the side.
+        // Indexes of unmatched cells in the base and in the side, by content.
         let mut occurrences: HashMap<ContentHash, (Occurrences, Occurrences)> = HashMap::new();
         let is_unmatched =
             |pair: &Option<usize>, cell: &Cell<'_>| pair.is_none() && !cell.source.trim().is_empty();
@@ -203,7 +212,7 @@ impl Matching<'_, '_> {
     }
 }
 
-/// Indexes at which a content hash occurs.
+/// Indexes at which a content hash occurs in a version.
 #[derive(Debug, Clone, Copy, Default)]
 enum Occurrences {
     #[default]
@@ -221,11 +230,12 @@ impl Occurrences {
     }
 }
 
+/// Converts a range of indexes.
 pub(super) fn range(range: &Range<u32>) -> Range<usize> {
     range.start as usize..range.end as usize
 }
 
-/// Returns the sorted hashes of the words and symbols of a source, at most [`WORDS_MAX`].
+/// Returns the hashes of the first [`WORDS_MAX`] words and symbols of a source, sorted.
 fn words(source: &str) -> Vec<u64> {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
     let ends = source.char_indices().filter(|(offset, character)| {

@@ -1,4 +1,5 @@
-//! Generated names of cells, and the merged order of cells. Versions of the same cell have equal names.
+//! Generated names of the cells of a Jupyter notebook, and the merged order of cells. Versions of the same cell have
+//! equal names, which do not depend on which side is ours.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -7,10 +8,13 @@ use super::cells::Cell;
 
 /// Names of all cells in the three versions.
 ///
-/// A cell of the base, and each cell that matches it, is named by its index in the base. Cells that both
-/// sides added in the same position are named `+=` and the position: the index of the base cell before it, or
-/// `-`. Cells that both sides added with the same id are named `+i` and the id, and all other added cells
-/// `+b` and the block of consecutive cells that they are in.
+/// - A cell of the base, and each cell that matches it: its index in the base.
+/// - Equal cells that both sides added at the same position: `+=POSITION/aNUMBER` or `+=POSITION/zNUMBER`, counted
+///   from the start or the end of the cells added there. The position is the index of the base cell before them, or
+///   `-` at the start of the notebook.
+/// - Other cells that both sides added with the same id: `+i` and the id.
+/// - All other added cells: `+bID/HASH/POSITION/NUMBER`, with the id of the first of the consecutive cells that the
+///   side added there, and a hash of all of them. Therefore they stay together when cells are sorted by name.
 #[derive(Debug)]
 pub(super) struct Names {
     pub(super) base: Vec<String>,
@@ -20,14 +24,16 @@ pub(super) struct Names {
     pub(super) labels: HashMap<String, String>,
 }
 
-/// Cells of a side, with the index of the matching base cell for each.
+/// Cells of a side.
 #[derive(Clone, Copy)]
 pub(super) struct SideCells<'c, 'a> {
     pub(super) cells: &'c [Cell<'a>],
+    /// Index of the matching base cell for each cell; `None` for an added cell.
     pub(super) matched: &'c [Option<usize>],
 }
 
 impl Names {
+    /// Names the cells of all versions.
     pub(super) fn new(base: &[Cell<'_>], ours: SideCells<'_, '_>, theirs: SideCells<'_, '_>) -> Self {
         let base_name = |index: usize| index.to_string();
         let matched = |side: SideCells<'_, '_>| -> Vec<String> {
@@ -40,8 +46,8 @@ impl Names {
             labels: HashMap::new(),
         };
         names.name_added(ours, theirs);
-        let labels = [(&names.base, base), (&names.ours, ours.cells), (&names.theirs, theirs.cells)];
-        for (version_names, cells) in labels {
+        let versions = [(&names.base, base), (&names.ours, ours.cells), (&names.theirs, theirs.cells)];
+        for (version_names, cells) in versions {
             for (index, (name, cell)) in version_names.iter().zip(cells).enumerate() {
                 let label = || cell.id.map_or_else(|| index.to_string(), |id| format!("id={id}"));
                 names.labels.entry(name.clone()).or_insert_with(label);
@@ -50,7 +56,7 @@ impl Names {
         names
     }
 
-    /// Sets the names of added cells. Consecutive cells that one side added get names with a common prefix,
+    /// Sets the names of added cells. Consecutive cells that only one side added get names with a common prefix,
     /// so that the merge keeps them together.
     fn name_added(&mut self, ours: SideCells<'_, '_>, theirs: SideCells<'_, '_>) {
         let (our_runs, their_runs) = (added_runs(ours), added_runs(theirs));
@@ -99,7 +105,8 @@ fn position_name(predecessor: Option<usize>) -> String {
     predecessor.map_or_else(|| "-".to_owned(), |predecessor| predecessor.to_string())
 }
 
-/// Returns the ranges of consecutive added cells, by the index of the base cell before them.
+/// Returns the ranges of consecutive added cells, by the index of the base cell that matches the cell before them;
+/// `None` for cells at the start of the notebook.
 fn added_runs(side: SideCells<'_, '_>) -> HashMap<Option<usize>, Range<usize>> {
     let mut runs: HashMap<Option<usize>, Range<usize>> = HashMap::new();
     let mut predecessor = None;
@@ -113,12 +120,13 @@ fn added_runs(side: SideCells<'_, '_>) -> HashMap<Option<usize>, Range<usize>> {
     runs
 }
 
+/// Returns the ids of added cells.
 fn added_ids<'a>(side: SideCells<'_, 'a>) -> HashSet<&'a str> {
     let added = side.cells.iter().zip(side.matched).filter(|(_, matched)| matched.is_none());
     added.filter_map(|(cell, _)| cell.id).collect()
 }
 
-/// Returns the number of equal cells at the start of two ranges of added cells, and at the end.
+/// Returns the number of cells that are equal at the start of two ranges of added cells, and at their end.
 fn count_added_by_both(ours: &[Cell<'_>], theirs: &[Cell<'_>]) -> (usize, usize) {
     let same = |(one, other): (&Cell<'_>, &Cell<'_>)| one.hash == other.hash;
     let shorter = ours.len().min(theirs.len());
@@ -127,13 +135,14 @@ fn count_added_by_both(ours: &[Cell<'_>], theirs: &[Cell<'_>]) -> (usize, usize)
     (prefix, suffix.min(shorter - prefix))
 }
 
-/// Merges the orders of both sides. `None` if one side moved no cells, or both moved the same cell to
-/// different positions. The arguments list the cells that all versions have, by their index in the base.
+/// Merges the orders of both sides. The arguments are the cells that all versions have, by their index in the base,
+/// in the order of each side. `None` if the orders are equal, one side moved no cells, or both sides moved the same
+/// cell to different positions.
 pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>> {
     if ours == theirs || ours.is_sorted() || theirs.is_sorted() {
         return None;
     }
-    // The result does not depend on the order of the sides.
+    // The sides are put in a fixed order, so that the result does not depend on which side is ours.
     let (ours, theirs) = (ours.min(theirs), ours.max(theirs));
     let (our_moved, their_moved) = (moved(ours), moved(theirs));
     let (our_predecessors, their_predecessors) = (predecessors(ours), predecessors(theirs));
@@ -148,12 +157,12 @@ pub(super) fn merge_order(ours: &[usize], theirs: &[usize]) -> Option<Vec<usize>
         next.insert(previous, *cell);
         previous = Some(*cell);
     }
-    // Last cell before the current one that our side did not move, or that both sides moved.
+    // Last cell of `theirs` before the current one, without cells that only our side moved.
     let mut predecessor = None;
     for cell in theirs {
         if is_placed_by_theirs(cell) {
             let mut after = predecessor;
-            // Of cells that both sides moved to the same position, the first in the base comes first.
+            // If the sides moved different cells to the same position, the cell that is first in the base comes first.
             while let Some(moved) = next.get(&after).filter(|next| our_moved.contains(next) && *next < cell) {
                 after = Some(*moved);
             }
@@ -178,8 +187,8 @@ fn predecessors(order: &[usize]) -> HashMap<usize, Option<usize>> {
 
 /// Returns the cells that must move for an ascending order: all except a longest ascending subsequence.
 fn moved(order: &[usize]) -> HashSet<usize> {
-    // For each length, the index at which the ascending subsequence of this length with the smallest last
-    // element ends.
+    // For each length: of all ascending subsequences of this length, the one with the smallest last element is
+    // chosen, and the index of this element is stored.
     let mut ends: Vec<usize> = Vec::new();
     // Index of the previous element in the longest ascending subsequence that ends at each element.
     let mut previous: Vec<Option<usize>> = Vec::with_capacity(order.len());
@@ -205,6 +214,7 @@ fn moved(order: &[usize]) -> HashSet<usize> {
 mod tests {
     use super::*;
 
+    /// Returns all orders of the numbers below `count`.
     fn permutations(count: usize) -> Vec<Vec<usize>> {
         let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
         let with_last = |shorter: Vec<usize>| {
@@ -221,8 +231,7 @@ mod tests {
     fn merged_order_keeps_moves_of_both_sides() {
         assert_eq!(merge_order(&[1, 0, 2, 3, 4], &[0, 1, 2, 4, 3]), Some(vec![1, 0, 2, 4, 3]));
         assert_eq!(merge_order(&[4, 0, 1, 2, 3], &[0, 2, 3, 1, 4]), Some(vec![4, 0, 2, 3, 1]));
-        // Both moved different cells behind the same one: the order does not depend on the order of the
-        // sides.
+        // The sides moved different cells behind the same cell: the result does not depend on which side is ours.
         let (one, other) = ([0, 3, 1, 2, 4, 5], [0, 5, 1, 2, 3, 4]);
         assert_eq!(merge_order(&one, &other), Some(vec![0, 3, 5, 1, 2, 4]));
         assert_eq!(merge_order(&other, &one), Some(vec![0, 3, 5, 1, 2, 4]));
@@ -230,13 +239,13 @@ mod tests {
         let orders = permutations(4);
         for one in &orders {
             for other in &orders {
-                let joined = merge_order(one, other);
-                assert_eq!(joined, merge_order(other, one), "{one:?} {other:?}");
+                let merged = merge_order(one, other);
+                assert_eq!(merged, merge_order(other, one), "{one:?} {other:?}");
                 let is_whole = |order: &Vec<usize>| orders.contains(order);
-                assert!(joined.as_ref().is_none_or(is_whole), "{one:?} {other:?}: {joined:?}");
+                assert!(merged.as_ref().is_none_or(is_whole), "{one:?} {other:?}: {merged:?}");
             }
         }
-        // Both moved the same cell to different positions.
+        // Both sides moved the same cell to different positions.
         assert_eq!(merge_order(&[4, 0, 1, 2, 3], &[0, 1, 4, 2, 3]), None);
         // One side moved nothing.
         assert_eq!(merge_order(&[1, 0], &[0, 1]), None);

@@ -1,5 +1,5 @@
-//! Merge of cells that both sides changed. The merged cells are written into the texts of both sides, so that the JSON
-//! merge that follows finds no difference in them.
+//! Merge of the cells of a Jupyter notebook that both sides changed. The merged cells are written into the texts of
+//! both sides, so that the JSON merge that follows finds no difference in them.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,10 +14,11 @@ use crate::quote::{Escaping, push_quoted};
 use crate::text::{DiffLimits, Favor, TextMerge};
 use crate::value::{Document, SyntaxNode, Value};
 
-/// Maximum distance in bytes between a value and the start of its line for detecting the indentation.
+/// Maximum number of bytes before a value that are searched for the start of its line, to detect the indentation.
 const INDENT_SEARCH_LEN: usize = 400;
 
-/// Maximum length in bytes of a separator between the lines of a source. It is repeated for each line.
+/// Maximum length in bytes of a separator between the lines of a source. The separator is repeated for each line, so a
+/// long one would make the result much larger than the input.
 const SEPARATOR_MAX: usize = 400;
 
 /// Rewritten texts of both sides.
@@ -26,12 +27,12 @@ pub(super) struct RewriteResult {
     pub(super) theirs: String,
     /// Generated names that pair the cells of the three versions.
     pub(super) names: Names,
-    /// Conflicts within cell sources. Both texts have the lines of the favored side.
+    /// Conflicts within cell sources. In these, both texts have the lines of the favored side.
     pub(super) conflicts: Vec<ValueConflict>,
 }
 
-/// Merges cell sources, selects outputs and other results, and merges the order of cells. Resolves conflicts
-/// in favour of `favored`.
+/// Merges cell sources, selects outputs and other results of runs, and merges the order of cells. Resolves conflicts in
+/// favour of `favored`.
 pub(super) fn rewrite(
     base: Option<&Notebook<'_>>,
     ours: &Notebook<'_>,
@@ -68,18 +69,20 @@ pub(super) fn rewrite(
     RewriteResult { ours, theirs, names, conflicts }
 }
 
-/// Returns the matching base cell of each cell of a side; `None` if the other side does not have it.
+/// Returns the index of the matching base cell for each cell of a side; `None` if the base or the other side does not
+/// have the cell. `side` and `other` are the indexes of matching base cells for all cells of the two sides.
 fn common_cells(side: &[Option<usize>], other: &[Option<usize>]) -> Vec<Option<usize>> {
     let in_other: std::collections::HashSet<usize> = other.iter().flatten().copied().collect();
     side.iter().map(|base_index| base_index.filter(|base_index| in_other.contains(base_index))).collect()
 }
 
+/// Returns the base indexes of the cells that both sides have, in the order of the side.
 fn base_indexes(common: &[Option<usize>]) -> Vec<usize> {
     common.iter().flatten().copied().collect()
 }
 
-/// Returns the indexes of the cells of a side in the new `order` of the cells that all versions have. Other
-/// cells stay after their predecessor.
+/// Returns the indexes of the cells of a side in a new order. `order` is the order of the cells that all versions
+/// have, by base index. Other cells stay behind their predecessor.
 fn sort_cells(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
     let mut groups: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
     let mut group = None;
@@ -95,26 +98,29 @@ fn sort_cells(order: &[usize], common: &[Option<usize>]) -> Vec<usize> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ValueSource {
     From(Side),
-    /// Neither side: the results of a cell are cleared, since neither side ran the merged source.
+    /// The results of a cell are cleared, since neither side ran the merged source.
     Cleared,
 }
 
+/// State of merging cells and writing them into the texts of both sides.
 struct Rewrite<'n, 'a> {
     base: Option<&'n Notebook<'a>>,
     ours: TextEditor<'n, 'a>,
     theirs: TextEditor<'n, 'a>,
     /// Side that wins conflicts in cell sources.
     favored: Side,
-    /// Side whose results and environment are taken by default. It depends only on the contents, so that the
-    /// merge is symmetric.
+    /// Side whose results and environment are taken by default. It depends only on the contents of the sides, not on
+    /// which side is ours.
     default_side: Side,
     conflicts: Vec<ValueConflict>,
 }
 
+/// Value that may be absent in a version.
 type OptionalNode<'a> = Option<&'a SyntaxNode<'a>>;
 
 impl<'n, 'a> Rewrite<'n, 'a> {
-    /// Selects the metadata that is written when a notebook runs, and the newer format version.
+    /// Selects one side for each member of the metadata that is written when a notebook runs, and the newer minor
+    /// version of the format, where both sides changed the value.
     fn merge_environment(&mut self) {
         let base = self.base.map(|base| &base.document.root);
         let (ours, theirs) = (&self.ours.notebook.document.root, &self.theirs.notebook.document.root);
@@ -140,6 +146,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
+    /// Merges the cells that both sides have, and resets cells that one side removed ([`Self::reset_removed`]).
     fn merge_cells(&mut self, names: &Names) {
         let index = |names: &'_ [String]| -> HashMap<String, usize> {
             names.iter().cloned().enumerate().map(|(index, name)| (name, index)).collect()
@@ -166,7 +173,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
-    /// Restores the base version of a cell that the other side removed, if only its results changed. The
+    /// Restores the base version of a cell that the other side removed, if `side` changed only its results. The JSON
     /// merge then removes the cell instead of reporting a conflict.
     fn reset_removed(&mut self, side: Side, base: &Cell<'a>, cell: &Cell<'a>) {
         let Some(notebook) = self.base else { return };
@@ -197,6 +204,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
     }
 
     /// Selects the results of a cell from one side, or clears them if neither side ran the merged `source`.
+    /// `if_both_changed` is the selection for the case that both sides changed results.
     fn merge_results(
         &mut self,
         base: Option<&Cell<'a>>,
@@ -222,7 +230,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
             _ => return,
         };
         for (number, versions) in versions.into_iter().enumerate() {
-            // The members in `RESULTS` come first, then those of the metadata, which are never cleared.
+            // The members in `RESULTS` come first. Members of the metadata follow, which are never cleared.
             let (value_source, empty) = match RESULTS.get(number) {
                 Some(&"outputs") => (results, "[]"),
                 Some(_) => (results, "null"),
@@ -240,7 +248,8 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         source: ValueSource,
         empty: &str,
     ) {
-        if ours == theirs {
+        // Equal results are cleared too: they belong to the sources of the sides, and not to the merged source.
+        if ours == theirs && source != ValueSource::Cleared {
             return;
         }
         match (ours, theirs, source) {
@@ -256,8 +265,8 @@ impl<'n, 'a> Rewrite<'n, 'a> {
                 let text = self.ours.reindented(&self.theirs.notebook.document, theirs, ours);
                 self.ours.replace(ours, text);
             }
-            // One side removed the value: restore the base version on the other side, so that the merge
-            // removes it.
+            // One side removed the value: the base version is restored on the other side, so that the JSON merge
+            // removes the value.
             (Some(node), None, _) | (None, Some(node), _) => {
                 let side = if ours.is_some() { Side::Ours } else { Side::Theirs };
                 if let (Some(notebook), Some(base)) = (self.base, base) {
@@ -269,7 +278,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         }
     }
 
-    /// Merges the source of a cell and writes it into both sides.
+    /// Merges the source of a cell, and writes the merged source into both sides.
     fn merge_source(
         &mut self,
         label: &str,
@@ -315,6 +324,7 @@ impl<'n, 'a> Rewrite<'n, 'a> {
         merged
     }
 
+    /// Returns the editor of a side.
     fn editor(&mut self, side: Side) -> &mut TextEditor<'n, 'a> {
         match side {
             Side::Ours => &mut self.ours,
@@ -328,11 +338,15 @@ fn is_changed_by_both([base, ours, theirs]: [OptionalNode<'_>; 3]) -> bool {
     base != ours && base != theirs && ours != theirs
 }
 
+/// Merged source of a cell.
 struct MergedSource {
+    /// Source, with conflicts resolved in favour of one side.
     text: String,
+    /// True if there were no conflicts.
     is_clean: bool,
 }
 
+/// Merges sources line by line. Conflicts are resolved in favour of `favored`.
 fn merge_lines(base: &str, ours: &str, theirs: &str, favored: Side) -> MergedSource {
     let clean = |text: &str| MergedSource { text: text.to_owned(), is_clean: true };
     if ours == theirs || base == theirs {
@@ -341,7 +355,8 @@ fn merge_lines(base: &str, ours: &str, theirs: &str, favored: Side) -> MergedSou
     if base == ours {
         return clean(theirs);
     }
-    // The last line of a cell has no line ending. One is added, so that appending a line does not change it.
+    // The last line of a cell has no line ending. A line ending is added for the merge, so that appending a line does
+    // not change the previous one.
     let with_newline = |text: &str| if text.is_empty() { String::new() } else { format!("{text}\n") };
     let [base, our, their] = [base, ours, theirs].map(with_newline);
     let (favor, side) = match favored {
@@ -351,7 +366,7 @@ fn merge_lines(base: &str, ours: &str, theirs: &str, favored: Side) -> MergedSou
     match TextMerge::new(base.as_bytes(), our.as_bytes(), their.as_bytes(), DiffLimits::default()) {
         Err(_) => MergedSource { text: side.to_owned(), is_clean: false },
         Ok(text) => {
-            // Whole lines of valid UTF-8 are valid UTF-8.
+            // The merged text consists of whole lines of valid UTF-8, so it is valid UTF-8.
             let mut merged = String::from_utf8_lossy(&text.favor(favor)).into_owned();
             merged.truncate(merged.strip_suffix('\n').map_or(merged.len(), str::len));
             MergedSource { text: merged, is_clean: text.is_clean() }
@@ -362,17 +377,24 @@ fn merge_lines(base: &str, ours: &str, theirs: &str, favored: Side) -> MergedSou
 /// Text of a side with pending edits.
 struct TextEditor<'n, 'a> {
     notebook: &'n Notebook<'a>,
+    /// Byte ranges of the text to replace, each with its new text.
     edits: Vec<(Range<usize>, String)>,
+    /// Style of the first source that is an array of at least two lines; `None` if there is none.
     list_style: Option<ListStyle<'a>>,
+    /// Characters that are escaped in new strings.
     escaping: Escaping,
+    /// Line ending of the first line.
     end_of_line: &'static str,
 }
 
 /// Separators of a source that is stored as an array of lines.
 #[derive(Debug, Clone, Copy)]
 struct ListStyle<'a> {
+    /// Text between the opening bracket and the first line.
     open: &'a str,
+    /// Text between two lines, with the comma.
     separator: &'a str,
+    /// Text between the last line and the closing bracket.
     close: &'a str,
 }
 
@@ -392,6 +414,7 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         }
     }
 
+    /// Replaces a value.
     fn replace(&mut self, node: &SyntaxNode<'_>, text: String) {
         self.edits.push((node.span.clone(), text));
     }
@@ -409,8 +432,9 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         out
     }
 
-    /// Returns the text of a source, formatted like the value `target`. Lines in `source_texts` keep their
-    /// escaping.
+    /// Returns JSON for the source `text`, to be written in place of `target` and formatted like it: an array of
+    /// lines if `is_list`, or else a string. `source_texts` maps lines to their JSON in a version, which keeps its
+    /// escapes.
     fn format_source(
         &self,
         target: &SyntaxNode<'a>,
@@ -479,6 +503,7 @@ impl<'n, 'a> TextEditor<'n, 'a> {
         *names = order.iter().map(|from| names[*from].clone()).collect();
     }
 
+    /// Applies all edits.
     fn into_text(mut self) -> String {
         self.edits.sort_by_key(|(range, _)| range.start);
         let text = self.notebook.document.text;
@@ -486,7 +511,7 @@ impl<'n, 'a> TextEditor<'n, 'a> {
     }
 }
 
-/// Applies sorted edits to a part of a text.
+/// Returns a part of a text with edits applied. The edits must be sorted and inside the part.
 fn apply_edits(text: &str, part: Range<usize>, edits: &[(Range<usize>, String)]) -> String {
     let mut out = String::with_capacity(part.len());
     let mut copied_end = part.start;
@@ -499,7 +524,7 @@ fn apply_edits(text: &str, part: Range<usize>, edits: &[(Range<usize>, String)])
     out
 }
 
-/// Returns the separators of a source; `None` if it is not an array of at least two lines.
+/// Returns the separators of a source; `None` if it is not an array of at least two lines, or a separator is too long.
 fn list_style<'a>(text: &'a str, source: &SyntaxNode<'_>) -> Option<ListStyle<'a>> {
     let Value::Array([first, second, .., last] | [first, second @ last]) = source.value else { return None };
     let style = ListStyle {
@@ -510,7 +535,7 @@ fn list_style<'a>(text: &'a str, source: &SyntaxNode<'_>) -> Option<ListStyle<'a
     [style.open, style.separator, style.close].iter().all(|part| part.len() <= SEPARATOR_MAX).then_some(style)
 }
 
-/// Returns the indentation of the line at a byte offset.
+/// Returns the indentation of the line at a byte offset; empty if the start of the line is too far away.
 fn indent(text: &str, offset: usize) -> &str {
     let bytes = &text.as_bytes()[..offset];
     let search_start = offset.saturating_sub(INDENT_SEARCH_LEN);

@@ -1,4 +1,4 @@
-//! Line diff between the base and a side, with the hunks that git finds.
+//! Line diff between the base and a side. It finds the same hunks as git.
 
 use std::ops::Range;
 
@@ -9,7 +9,9 @@ use super::lines::Lines;
 /// Replacement of a range of base lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LineChange {
+    /// Replaced lines of the base.
     pub(crate) base: Range<usize>,
+    /// Lines of the side that replace them.
     pub(crate) side: Range<usize>,
 }
 
@@ -17,7 +19,7 @@ pub(crate) struct LineChange {
 #[derive(Debug, Default)]
 pub(crate) struct LineChanges(Vec<LineChange>);
 
-/// Maximum number of lines on each side of a single replacement that is detected without a diff.
+/// Maximum number of removed lines, and of added lines, of a single replacement that is detected without a diff.
 const SINGLE_CHANGE_MAX: usize = 8;
 
 /// Error for texts that together have more lines than [`DiffLimits`] allow.
@@ -28,11 +30,11 @@ pub struct DiffLimitExceeded;
 /// Limits of the diff of two texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiffLimits {
-    /// Maximum number of lines of both texts together. If they have more than `myers_lines` lines, their common
-    /// start and end do not count.
+    /// Maximum number of lines of both texts together. If the texts have more than `myers_lines` lines, common lines at
+    /// their start and end do not count.
     pub lines: usize,
-    /// Maximum number of lines of both texts together for the Myers diff. If they have more even without
-    /// their common start and end, they get the faster histogram diff, which matches repeated lines less
+    /// Maximum number of lines of both texts together for the Myers diff; common lines at their start and end do not
+    /// count. Texts with more lines are compared by the histogram diff, which is faster but matches repeated lines less
     /// well.
     pub myers_lines: usize,
 }
@@ -44,7 +46,7 @@ impl Default for DiffLimits {
 }
 
 impl LineChange {
-    /// Returns the difference between line numbers of the side and of the base directly before this change.
+    /// Returns the line number in the side minus the line number in the base, directly before this change.
     pub(crate) fn offset(&self) -> isize {
         self.side.start.cast_signed() - self.base.start.cast_signed()
     }
@@ -67,7 +69,7 @@ pub(crate) fn diff_sides(
     Ok([ours?, theirs?])
 }
 
-/// Compares ranges of two texts. Line numbers in the result count from the start of the texts.
+/// Compares ranges of two texts. Line numbers in the result count from the start of the texts, not of the ranges.
 pub(crate) fn diff_ranges(
     base: &Lines<'_>,
     base_range: Range<usize>,
@@ -78,12 +80,15 @@ pub(crate) fn diff_ranges(
     BaseDiff::new(base, base_range, limits).diff_with(side, side_range)
 }
 
-/// Diff of a range of the base against several sides. Interning lines takes most of the time. Therefore base
-/// lines are interned once, and common lines at the start and end of a side are not interned again.
+/// Diff of a range of the base against several sides. Most of the time is spent on interning: replacing each line by a
+/// number (token) that is equal for equal lines. Therefore base lines are interned once, and lines of a side that equal
+/// the start or the end of the base reuse its tokens.
 struct BaseDiff<'b, 't> {
     base: &'b Lines<'t>,
+    /// Range of the base that is compared.
     range: Range<usize>,
     limits: DiffLimits,
+    /// Tokens of the base range, and of the side that was compared last.
     input: InternedInput<&'t [u8]>,
 }
 
@@ -92,13 +97,14 @@ impl<'b, 't> BaseDiff<'b, 't> {
         Self { base, range, limits, input: InternedInput::default() }
     }
 
+    /// Compares the range of the base with a range of a side.
     fn diff_with(&mut self, side: &Lines<'t>, range: Range<usize>) -> Result<LineChanges, DiffLimitExceeded> {
         let (prefix, suffix) = self.base.common(&self.range, side, &range);
         let size = self.range.len() + range.len();
         let is_large = size > self.limits.myers_lines;
-        // The common prefix and suffix of large texts do not count, since they cost little. They stay part of
-        // the diff: a change of repeated lines has several possible positions, and git chooses among all of
-        // them.
+        // The common prefix and suffix of large texts do not count towards the limits, since they cost little. But they
+        // are compared as well: a change of repeated lines has several possible positions, and git chooses among all
+        // of them.
         let size = if is_large { size - 2 * (prefix + suffix) } else { size };
         if size > self.limits.lines {
             return Err(DiffLimitExceeded);
@@ -120,9 +126,9 @@ impl<'b, 't> BaseDiff<'b, 't> {
         Ok(LineChanges(hunks.collect()))
     }
 
-    /// Returns true if the only change replaced a few lines by others. No removed line equals an added one,
-    /// so every algorithm reports the same single hunk. A hunk that both removes and adds lines cannot slide
-    /// over repeated lines.
+    /// Returns true if the only change replaces a few lines by others, and no removed line equals an added one. Every
+    /// diff algorithm reports such a change as the same single hunk. The hunk has only this position, because a hunk
+    /// that both removes and adds lines cannot slide over repeated lines.
     fn is_single_replacement(&self, removed: &Range<usize>, side: &Lines<'t>, added: &Range<usize>) -> bool {
         let are_few = |lines: &Range<usize>| (1..=SINGLE_CHANGE_MAX).contains(&lines.len());
         are_few(removed)
@@ -130,8 +136,8 @@ impl<'b, 't> BaseDiff<'b, 't> {
             && self.base.iter(removed.clone()).all(|line| side.iter(added.clone()).all(|other| line != other))
     }
 
-    /// Fills the input of the diff. Equal lines get equal tokens. `prefix` and `suffix` are the numbers of
-    /// common lines at the start and end. Fails if the number of lines does not fit in 32 bits.
+    /// Fills the input of the diff with tokens. `prefix` and `suffix` are the numbers of common lines at the start and
+    /// end of the two ranges. Fails if the number of lines does not fit in 32 bits.
     fn intern(
         &mut self,
         side: &Lines<'t>,
@@ -150,8 +156,8 @@ impl<'b, 't> BaseDiff<'b, 't> {
         to_u32(range.len())?;
         input.after.reserve(range.len());
         input.after.extend_from_slice(&input.before[..prefix]);
-        let between = side.iter(range.start + prefix..range.end - suffix);
-        input.after.extend(between.map(|line| input.interner.intern(line)));
+        let different = side.iter(range.start + prefix..range.end - suffix);
+        input.after.extend(different.map(|line| input.interner.intern(line)));
         input.after.extend_from_slice(&input.before[input.before.len() - suffix..]);
         Ok(())
     }

@@ -19,8 +19,8 @@ impl LineEnding {
     }
 }
 
-/// Returns the line ending of conflict markers: CR LF if the first line of the base ends in CR LF, and on
-/// neither side the line before the conflict ends in LF alone.
+/// Returns the line ending of the markers of one conflict: CR LF if the first line of the base ends in CR LF, and the
+/// line before the conflict does not end in LF alone on either side.
 pub(crate) fn marker_ending(
     base: &Lines<'_>,
     ours: &Lines<'_>,
@@ -28,15 +28,15 @@ pub(crate) fn marker_ending(
     hunk: &Hunk,
 ) -> LineEnding {
     let is_crlf_before = |lines: &Lines<'_>, start: usize| ends_in_crlf(lines, start.saturating_sub(1));
-    // `None`, a side without line endings, leaves the decision to the others.
+    // A side without line endings (`None`) does not prevent CR LF.
     let is_crlf = is_crlf_before(ours, hunk.ours.start) != Some(false)
         && is_crlf_before(theirs, hunk.theirs.start) != Some(false)
         && ends_in_crlf(base, 0) == Some(true);
     if is_crlf { LineEnding::CrLf } else { LineEnding::Lf }
 }
 
-/// Returns true if a line ends in CR LF. A last line without an ending counts as the line before it; `None` if
-/// there is no such line.
+/// Returns true if a line ends in CR LF. For a last line without an ending, the line before it is checked. `None` if
+/// the line to check does not exist.
 fn ends_in_crlf(lines: &Lines<'_>, line: usize) -> Option<bool> {
     let crlf = |line: usize| lines.get(line).ends_with(b"\r\n");
     if line >= lines.len() {

@@ -1,4 +1,4 @@
-//! Parts of a text merge.
+//! Hunks: the changed parts of a text merge.
 
 use std::ops::Range;
 
@@ -16,10 +16,14 @@ pub(crate) struct Hunk {
 /// Source of the merged lines of a hunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HunkKind {
+    /// Only our side changed the lines: they are taken from it.
     Ours,
+    /// Only their side changed the lines: they are taken from it.
     Theirs,
     /// Both sides have the same lines, but their diffs against the base differ: repeated lines can be matched
-    /// with the base in several ways.
+    /// with the base in several ways. They are taken from our side.
     SameResult,
+    /// Both sides changed the lines differently, or every change counts as a conflict
+    /// ([`TextMerge::with_all_in_conflict`](super::TextMerge::with_all_in_conflict)).
     Conflict,
 }

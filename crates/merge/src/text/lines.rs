@@ -1,5 +1,5 @@
-//! Lines of a text. They include their line endings, so a last line without an ending differs from the same
-//! line with an ending.
+//! Lines of a text. A line includes its line ending, so a last line without an ending differs from the same line with
+//! an ending. Line numbers start at 0.
 
 use std::ops::Range;
 
@@ -13,6 +13,7 @@ pub(crate) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     pub(crate) fn new(text: &'a [u8]) -> Self {
+        // Capacity for lines of 24 bytes, an estimate of the average length.
         let mut starts = Vec::with_capacity(text.len() / 24 + 2);
         starts.push(0);
         starts.extend(memchr::memchr_iter(b'\n', text).map(|newline| newline + 1));
@@ -26,6 +27,7 @@ impl<'a> Lines<'a> {
         self.starts.len() - 1
     }
 
+    /// Returns a line with its line ending.
     pub(crate) fn get(&self, line: usize) -> &'a [u8] {
         &self.text[self.starts[line]..self.starts[line + 1]]
     }
@@ -39,8 +41,8 @@ impl<'a> Lines<'a> {
         lines.map(|line| self.get(line))
     }
 
-    /// Returns the lengths of the common prefix and the common suffix of two ranges, in lines. They do not
-    /// overlap.
+    /// Returns the lengths of the common prefix and the common suffix of two ranges, in lines. The
+    /// prefix and the suffix do not overlap.
     pub(crate) fn common(
         &self,
         lines: &Range<usize>,
@@ -48,11 +50,12 @@ impl<'a> Lines<'a> {
         other_lines: &Range<usize>,
     ) -> (usize, usize) {
         let shorter = lines.len().min(other_lines.len());
-        let same = |&offset: &usize| self.get(lines.start + offset) == other.get(other_lines.start + offset);
-        let prefix = (0..shorter).take_while(same).count();
-        let same =
+        let same_from_start =
+            |&offset: &usize| self.get(lines.start + offset) == other.get(other_lines.start + offset);
+        let prefix = (0..shorter).take_while(same_from_start).count();
+        let same_from_end =
             |&offset: &usize| self.get(lines.end - 1 - offset) == other.get(other_lines.end - 1 - offset);
-        (prefix, (0..shorter - prefix).take_while(same).count())
+        (prefix, (0..shorter - prefix).take_while(same_from_end).count())
     }
 
     /// Returns true if two ranges of lines are equal.

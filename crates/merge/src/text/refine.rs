@@ -1,4 +1,4 @@
-//! Refinement of conflicts for display.
+//! Splits, joins and trims conflicts for display, as git's conflict styles do.
 
 use super::TextMerge;
 use super::changes::{DiffLimits, diff_ranges};
@@ -7,8 +7,9 @@ use super::hunk::{Hunk, HunkKind};
 /// Maximum number of lines between two conflicts that are shown as one.
 const JOIN_DISTANCE: usize = 3;
 
-/// Splits conflicts at lines that both sides have, as git's conflict style `merge` does. These lines are then in no
-/// hunk: lines between hunks are taken from our side. The ranges of the base in the result are not exact.
+/// Returns the hunks of a merge, with conflicts split at lines that both sides have, as in git's conflict style
+/// `merge`. These common lines are then in no hunk: lines between hunks are taken from our side. Each part of a split
+/// conflict has the base range of the whole conflict.
 pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Hunk> {
     let mut split = Vec::with_capacity(text.hunks.len());
     for hunk in &text.hunks {
@@ -17,9 +18,9 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Hunk> {
             continue;
         }
         let (ours, theirs) = (hunk.ours.clone(), hunk.theirs.clone());
-        // The number of lines is not limited again: a conflict consists of changes that passed the limit in the
-        // diffs against the base, so both sides together have at most twice as many lines. The diff still fails
-        // if their number does not fit in 32 bits; then the conflict is not split.
+        // The number of lines needs no further limit: both sides passed the limit when they were compared with the
+        // base, so together they have at most twice as many lines. The diff still fails if their number does not fit
+        // in 32 bits; then the conflict is not split.
         let limits = DiffLimits { lines: usize::MAX, ..DiffLimits::default() };
         let Ok(parts) = diff_ranges(&text.ours, ours, &text.theirs, theirs, limits) else {
             split.push(hunk.clone());
@@ -28,7 +29,7 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Hunk> {
         // The diff has our lines as its base and their lines as its side.
         split.extend(parts.iter().map(|part| Hunk {
             kind: HunkKind::Conflict,
-            // The base of the whole conflict: the users of this function do not show the base.
+            // Not exact for a part of a conflict. Callers of this function do not show the base.
             base: hunk.base.clone(),
             ours: part.base.clone(),
             theirs: part.side.clone(),
@@ -37,7 +38,8 @@ pub(crate) fn split(text: &TextMerge<'_>) -> Vec<Hunk> {
     join(text, split)
 }
 
-/// Joins conflicts with at most [`JOIN_DISTANCE`] lines between them, or only lines without letters and digits.
+/// Joins conflicts with at most [`JOIN_DISTANCE`] lines between them, or with only lines without letters and digits
+/// between them, as git does.
 fn join(text: &TextMerge<'_>, hunks: Vec<Hunk>) -> Vec<Hunk> {
     let mut joined: Vec<Hunk> = Vec::with_capacity(hunks.len());
     for hunk in hunks {
@@ -54,11 +56,13 @@ fn join(text: &TextMerge<'_>, hunks: Vec<Hunk>) -> Vec<Hunk> {
     joined
 }
 
+/// Returns true if conflicts on both sides of the lines `between` of our text can be joined.
 fn can_join_over(text: &TextMerge<'_>, between: std::ops::Range<usize>) -> bool {
     between.len() <= JOIN_DISTANCE || !text.ours.bytes(&between).iter().any(u8::is_ascii_alphanumeric)
 }
 
-/// Drops common lines at the start and end of conflicts, as git's conflict style `zdiff3` does.
+/// Returns the hunks of a merge, with conflicts shortened by the common lines at their start and end, as in git's
+/// conflict style `zdiff3`.
 pub(crate) fn trim(text: &TextMerge<'_>) -> Vec<Hunk> {
     let mut hunks = text.hunks.clone();
     for hunk in hunks.iter_mut().filter(|hunk| hunk.kind == HunkKind::Conflict) {

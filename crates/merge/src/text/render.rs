@@ -1,4 +1,4 @@
-//! Output of a text merge.
+//! Output of a text merge: merged lines, with conflicts resolved or shown between conflict markers.
 
 use std::borrow::Cow;
 
@@ -65,7 +65,7 @@ pub(crate) fn resolve(text: &TextMerge<'_>, favor: Favor) -> Vec<u8> {
     out.finish()
 }
 
-/// Returns the merged text and the number of conflicts in it.
+/// Returns the merged text with conflict markers, and the number of conflicts shown.
 pub(crate) fn render_with_markers(
     text: &TextMerge<'_>,
     style: Style,
@@ -96,7 +96,7 @@ struct MergeWriter<'a, 'b> {
     text: &'a TextMerge<'b>,
     bytes: Vec<u8>,
     /// Number of lines of our text before the current position.
-    done: usize,
+    our_line: usize,
 }
 
 impl<'a, 'b> MergeWriter<'a, 'b> {
@@ -105,23 +105,24 @@ impl<'a, 'b> MergeWriter<'a, 'b> {
             [&text.base, &text.ours, &text.theirs].map(|lines| lines.bytes(&(0..lines.len())).len());
         // Approximate size of a merge without conflicts.
         let bytes = Vec::with_capacity((ours + theirs).saturating_sub(base));
-        Self { text, bytes, done: 0 }
+        Self { text, bytes, our_line: 0 }
     }
 
-    /// Writes the lines before a hunk, which are equal on both sides.
+    /// Writes our lines between the previous hunk and this one: the merged text has our lines outside hunks.
     fn write_before(&mut self, hunk: &Hunk) {
-        let before = self.done..hunk.ours.start;
+        let before = self.our_line..hunk.ours.start;
         self.bytes.extend_from_slice(self.text.ours.bytes(&before));
-        self.done = hunk.ours.end;
+        self.our_line = hunk.ours.end;
     }
 
+    /// Writes our lines after the last hunk, and returns the text.
     fn finish(mut self) -> Vec<u8> {
-        let rest = self.done..self.text.ours.len();
+        let rest = self.our_line..self.text.ours.len();
         self.bytes.extend_from_slice(self.text.ours.bytes(&rest));
         self.bytes
     }
 
-    /// Writes a range of lines. If the last line has no ending, `ending` is added.
+    /// Writes a range of lines. If `ending` is given and the last line has no line ending, adds `ending`.
     fn write_lines(&mut self, lines: &Lines<'_>, range: &std::ops::Range<usize>, ending: Option<LineEnding>) {
         let length_before = self.bytes.len();
         self.bytes.extend_from_slice(lines.bytes(range));
@@ -132,6 +133,7 @@ impl<'a, 'b> MergeWriter<'a, 'b> {
         }
     }
 
+    /// Adds a line ending if the last line has none.
     fn end_line(&mut self, ending: LineEnding) {
         if !self.bytes.is_empty() && !self.bytes.ends_with(b"\n") {
             self.bytes.extend_from_slice(ending.as_bytes());

@@ -1,7 +1,8 @@
-//! Writes the merged entries to a virtual tree over our tree.
+//! Writes the merged entries to a virtual tree: a mutable tree in memory that starts as our tree.
 //!
 //! Removals come before additions. A directory that their side added or removed, and in which our side
-//! changed nothing, is added or removed with one operation.
+//! changed nothing, is added or removed with one operation. Entries of their tree are grafted: a graft adds an entry
+//! with everything below it, without reading its content.
 
 use std::collections::HashSet;
 
@@ -15,14 +16,15 @@ use super::leaf::{ResultEntries, ResultEntry, ResultLeaf, TreeMerger};
 use super::paths::{ancestors, below, parent};
 use super::result::Result;
 
-/// Writes the merged files and symlinks, and the directories that their side changed, to a virtual tree over our tree.
+/// Returns our tree with the merged files and symlinks, and with the directories that their side changed.
 pub(super) fn apply(
     merger: &mut TreeMerger<'_>,
     mut result: ResultEntries,
     ours: &SideChanges<'_>,
     theirs: &SideChanges<'_>,
 ) -> Result<VirtualTree> {
-    let mut builder = TreeBuilder { tree: VirtualTree::over(merger.ours)?, known: HashSet::new(), theirs };
+    let mut builder =
+        TreeBuilder { tree: VirtualTree::over(merger.ours)?, known_directories: HashSet::new(), theirs };
     let removed = removed_whole(&result, ours, theirs);
     result.retain(|_, result_entry| result_entry.is_different());
     for path in removed {
@@ -62,13 +64,13 @@ pub(super) fn apply(
         builder.merge_directory(merger, path, change, ours.directories.get(path))?;
     }
     builder.merge_renamed_directories(merger, ours, theirs)?;
-    // Directories that only their side changed were not compared entry by entry.
+    // Takes over the directories that only their side changed, if they were not read.
     builder.tree.graft_subtrees(theirs.tree, &theirs.one_sided)?;
     Ok(builder.tree)
 }
 
 impl ResultEntry {
-    /// Returns true if the entry differs from our entry.
+    /// Returns true if the result differs from our tree at this path.
     fn is_different(&self) -> bool {
         match (&self.leaf, &self.existing) {
             (Some(ResultLeaf::Unchanged(entry)), Some(existing)) => entry.node != existing.node,
@@ -78,7 +80,7 @@ impl ResultEntry {
     }
 }
 
-/// Drops all entries below a path.
+/// Drops the results below a path. An operation on the whole directory replaces them.
 fn drop_below(result: &mut ResultEntries, path: &[u8]) {
     let paths: Vec<Vec<u8>> = below(result, path).map(|(path, _)| path.clone()).collect();
     for path in paths {
@@ -86,19 +88,21 @@ fn drop_below(result: &mut ResultEntries, path: &[u8]) {
     }
 }
 
-/// Returns the outermost directories that their side removed and that have no entries in the result.
+/// Returns the outermost directories that can be removed as a whole: their side removed them and moved no directory
+/// into or out of them, our side changed nothing in them, and the result has no entries in them.
 fn removed_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Vec<Vec<u8>> {
-    let is_gone = |path: &[u8]| {
+    let is_removable = |path: &[u8]| {
         !ours.has_changes_at(path)
             && below(result, path).all(|(_, result_entry)| result_entry.leaf.is_none())
             && !theirs.moves_into(path)
             && below(&theirs.directory_moves, path).next().is_none()
     };
     let removed = theirs.directories.iter().filter(|(_, change)| change.new.is_none());
-    outermost(removed.map(|(path, _)| path).filter(|path| is_gone(path)))
+    outermost(removed.map(|(path, _)| path).filter(|path| is_removable(path)))
 }
 
-/// Returns the outermost directories that their side added and that are unchanged in the result.
+/// Returns the outermost directories that can be added as a whole: their side added them, our side changed nothing in
+/// them, and the result has exactly their entries.
 fn added_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Vec<Vec<u8>> {
     let is_whole = |path: &[u8]| {
         let is_as_theirs = |(path, change): (&Vec<u8>, &EntryChange)| match &change.new {
@@ -115,13 +119,13 @@ fn added_whole(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChan
 }
 
 impl ResultEntry {
-    /// Returns true if the result has `entry`, unchanged.
+    /// Returns true if the result has `entry` at this path, unchanged.
     fn is_entry(&self, entry: &Entry) -> bool {
         matches!(&self.leaf, Some(ResultLeaf::Unchanged(leaf)) if leaf.node == entry.node)
     }
 }
 
-/// Filters sorted paths to those that are not below another path.
+/// Returns those of the sorted paths that are not below another one of them.
 fn outermost<'p>(paths: impl Iterator<Item = &'p Vec<u8>>) -> Vec<Vec<u8>> {
     let mut outermost: Vec<Vec<u8>> = Vec::new();
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
@@ -137,13 +141,14 @@ fn outermost<'p>(paths: impl Iterator<Item = &'p Vec<u8>>) -> Vec<Vec<u8>> {
 /// Merged tree under construction.
 struct TreeBuilder<'a> {
     tree: VirtualTree,
-    /// Directories that are known to exist.
-    known: HashSet<Vec<u8>>,
+    /// Directories that are known to exist in `tree`.
+    known_directories: HashSet<Vec<u8>>,
+    /// Changes of their side.
     theirs: &'a SideChanges<'a>,
 }
 
 impl TreeBuilder<'_> {
-    /// Removes directories that their side removed, if they are empty.
+    /// Removes the directories that their side removed, if they are empty and the result has no entries in them.
     fn remove_empty(&mut self, result: &ResultEntries) -> Result<()> {
         let removed = self.theirs.directories.iter().filter(|(_, change)| change.new.is_none());
         for (path, _) in removed.rev() {
@@ -162,7 +167,7 @@ impl TreeBuilder<'_> {
     /// Creates the missing parent directories of a path, with the attributes in their tree.
     fn create_parents(&mut self, path: &[u8]) -> Result<()> {
         let Some(directory) = parent(path) else { return Ok(()) };
-        if self.known.contains(directory) {
+        if self.known_directories.contains(directory) {
             return Ok(());
         }
         self.create_parents(directory)?;
@@ -176,26 +181,27 @@ impl TreeBuilder<'_> {
                 _ => self.tree.mkdir(directory)?,
             }
         }
-        self.known.insert(directory.to_vec());
+        self.known_directories.insert(directory.to_vec());
         Ok(())
     }
 
-    /// Adds an entry of their tree, and the missing parent directories of the path.
+    /// Adds an entry of their tree with everything below it, and the missing parent directories of the path.
     fn graft(&mut self, path: &[u8], entry: &Entry) -> Result<()> {
         self.create_parents(path)?;
-        // A directory that was moved into a renamed one has another path in their tree.
+        // A directory that follows the rename of its parent by our side has another path in their tree. `graft` takes
+        // an empty path as unknown.
         let theirs = self.theirs.tree.entry(path)?;
         let is_at_path = theirs.is_some_and(|theirs| theirs.node == entry.node);
-        let from = if is_at_path { path } else { &[] };
-        Ok(self.tree.graft(path, entry, from)?)
+        let path_in_theirs = if is_at_path { path } else { &[] };
+        Ok(self.tree.graft(path, entry, path_in_theirs)?)
     }
 
+    /// Writes a file or symlink of the result.
     fn put_leaf(&mut self, path: &[u8], leaf: ResultLeaf) -> Result<()> {
         match leaf {
             ResultLeaf::Unchanged(entry) => {
-                // A leaf has nothing below it, so its path in its own tree does not matter.
-                let former_path = path;
-                self.tree.graft(path, &entry, former_path)?;
+                // The last argument, the path in the other tree, matters only for directories.
+                self.tree.graft(path, &entry, path)?;
             }
             ResultLeaf::NewAttributes(extents, attributes) => {
                 self.tree.put_extents(path, &extents, attributes)?;
@@ -219,7 +225,8 @@ impl TreeBuilder<'_> {
             return Ok(());
         };
         if !path.is_empty() && !self.tree.exists(path)? {
-            // The content of the directory was moved to another directory, or is held for a review.
+            // The entries of the directory were moved to another directory, or are held for a review (a decision by a
+            // person): then the directory is not created.
             if change.old.is_some() || theirs.entries > 0 {
                 return Ok(());
             }
@@ -238,7 +245,7 @@ impl TreeBuilder<'_> {
         )
     }
 
-    /// Merges the attributes of directories that one side renamed and the other changed.
+    /// Merges the attributes of directories that one side renamed and whose attributes the other side changed.
     fn merge_renamed_directories(
         &mut self,
         merger: &mut TreeMerger<'_>,
@@ -269,16 +276,16 @@ impl TreeBuilder<'_> {
         path: &[u8],
         [base, ours, theirs]: [TreeVersion; 3],
     ) -> Result<()> {
-        let Node::Directory(old) = &base.entry.node else { return Ok(()) };
-        let Node::Directory(new) = &theirs.entry.node else { return Ok(()) };
+        let Node::Directory(base_node) = &base.entry.node else { return Ok(()) };
+        let Node::Directory(their_node) = &theirs.entry.node else { return Ok(()) };
         let our_node = match &ours.entry.node {
             Node::Directory(node) => node,
-            Node::File(_) | Node::Symlink(_) => old,
+            Node::File(_) | Node::Symlink(_) => base_node,
         };
         let merged = attributes::merge(
-            Some(NodeAttributes::of_directory(old)),
+            Some(NodeAttributes::of_directory(base_node)),
             NodeAttributes::of_directory(our_node),
-            NodeAttributes::of_directory(new),
+            NodeAttributes::of_directory(their_node),
         );
         let (mode, xattrs) = (merged.mode, merged.xattrs);
         for (class, clash) in
@@ -290,7 +297,7 @@ impl TreeBuilder<'_> {
             }
         }
         match self.tree.put_directory(path, Attributes { mode, xattrs, ..Attributes::default() }) {
-            // A leaf has this path: that conflict is already reported.
+            // A file or symlink has this path. That conflict is already reported.
             Err(TreeError::NotADirectory { .. }) => Ok(()),
             result => Ok(result?),
         }

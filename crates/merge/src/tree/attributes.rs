@@ -1,12 +1,13 @@
 //! Merge of permission bits and extended attributes.
 //!
-//! Each attribute is merged separately: the side that changed it wins. If both sides changed it, our side
-//! wins and a conflict is reported, except for read and write bits, which usually depend on the umask of the
-//! writer.
+//! Each permission bit and each extended attribute is merged by itself: the side that changed it wins. Both sides can
+//! change a bit only to the same value, so permission bits conflict only if there is no base. If both sides changed an
+//! extended attribute differently, our side wins and a conflict is reported.
 
 use workspace_state::{DirectoryNode, FileNode, Xattrs};
 
-/// Permission bits that users set on purpose: execute, set-user-ID, set-group-ID and sticky.
+/// Mask of the permission bits that users set on purpose: execute, set-user-ID, set-group-ID and sticky. The others,
+/// read and write, usually depend on the umask of the writer.
 const SIGNIFICANT_BITS: u16 = 0o7111;
 
 /// Merged attributes of an entry.
@@ -14,10 +15,9 @@ const SIGNIFICANT_BITS: u16 = 0o7111;
 pub(super) struct MergedAttributes {
     pub(super) mode: u16,
     pub(super) xattrs: Xattrs,
-    /// Set if the sides have different values of a significant permission bit ([`SIGNIFICANT_BITS`]) and neither equals the
-    /// base.
+    /// Set if there is no base and the sides differ in [`SIGNIFICANT_BITS`].
     pub(super) modes_clash: bool,
-    /// Set if both sides changed an extended attribute differently.
+    /// Set if both sides changed an extended attribute to different values.
     pub(super) xattrs_clash: bool,
 }
 
@@ -38,21 +38,24 @@ impl<'a> NodeAttributes<'a> {
     }
 }
 
-/// Merges the attributes of three versions; without a base, differing significant bits clash.
+/// Merges the attributes of three versions. Without a base, our permission bits win, different [`SIGNIFICANT_BITS`]
+/// clash, and an extended attribute counts as added.
 pub(super) fn merge(
     base: Option<NodeAttributes<'_>>,
     ours: NodeAttributes<'_>,
     theirs: NodeAttributes<'_>,
 ) -> MergedAttributes {
-    let bits = |mask: u16| merge_one(base.map(|base| base.mode & mask), ours.mode & mask, theirs.mode & mask);
-    let ((significant, modes_clash), (rest, _)) = (bits(SIGNIFICANT_BITS), bits(!SIGNIFICANT_BITS));
+    let (mode, modes_clash) = match base {
+        // The bits that a side changed are flipped in the base.
+        Some(base) => (base.mode ^ ((base.mode ^ ours.mode) | (base.mode ^ theirs.mode)), false),
+        None => (ours.mode, (ours.mode ^ theirs.mode) & SIGNIFICANT_BITS != 0),
+    };
     let no_xattrs = Xattrs::new();
     let base = base.map_or(&no_xattrs, |base| base.xattrs);
-    let mut merged =
-        MergedAttributes { mode: significant | rest, modes_clash, ..MergedAttributes::default() };
+    let mut merged = MergedAttributes { mode, modes_clash, ..MergedAttributes::default() };
     for name in ours.xattrs.keys().chain(theirs.xattrs.keys()) {
         let [base, ours, theirs] = [base, ours.xattrs, theirs.xattrs].map(|xattrs| xattrs.get(name));
-        let (value, clash) = merge_one(Some(base), ours, theirs);
+        let (value, clash) = merge_one(base, ours, theirs);
         merged.xattrs_clash |= clash;
         if let Some(value) = value {
             merged.xattrs.insert(name.clone(), value.clone());
@@ -61,13 +64,48 @@ pub(super) fn merge(
     merged
 }
 
-/// Returns the merged value, and true if both sides changed it differently.
-fn merge_one<T: PartialEq + Copy>(base: Option<T>, ours: T, theirs: T) -> (T, bool) {
-    if ours == theirs || base == Some(theirs) {
+/// Returns the merged value, and true if both sides changed it to different values.
+fn merge_one<T: PartialEq + Copy>(base: T, ours: T, theirs: T) -> (T, bool) {
+    if ours == theirs || base == theirs {
         (ours, false)
-    } else if base == Some(ours) {
+    } else if base == ours {
         (theirs, false)
     } else {
         (ours, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged_mode(base: Option<u16>, ours: u16, theirs: u16) -> (u16, bool) {
+        let xattrs = Xattrs::new();
+        let [ours, theirs] = [ours, theirs].map(|mode| NodeAttributes { mode, xattrs: &xattrs });
+        let merged = merge(base.map(|mode| NodeAttributes { mode, xattrs: &xattrs }), ours, theirs);
+        (merged.mode, merged.modes_clash)
+    }
+
+    /// Regression test: the bits were compared in two groups, so a bit that only one side changed could conflict, or
+    /// could be lost.
+    #[test]
+    fn each_permission_bit_is_merged_by_itself() {
+        for (ours, theirs, expected) in [
+            (0o755, 0o2644, 0o2755),
+            (0o664, 0o640, 0o660),
+            (0o744, 0o755, 0o755),
+            (0o600, 0o644, 0o600),
+            (0o444, 0o1644, 0o1444),
+        ] {
+            assert_eq!(merged_mode(Some(0o644), ours, theirs), (expected, false), "{ours:o} {theirs:o}");
+            assert_eq!(merged_mode(Some(0o644), theirs, ours), (expected, false), "{theirs:o} {ours:o}");
+        }
+    }
+
+    #[test]
+    fn added_files_conflict_only_in_significant_bits() {
+        assert_eq!(merged_mode(None, 0o755, 0o644), (0o755, true));
+        assert_eq!(merged_mode(None, 0o664, 0o644), (0o664, false));
+        assert_eq!(merged_mode(None, 0o644, 0o2644), (0o644, true));
     }
 }

@@ -1,4 +1,5 @@
-//! Changes of both sides, read as deep as needed.
+//! Changes of both sides relative to the base. Directories that only one side changed are read only if the merge needs
+//! their entries.
 
 use workspace_state::{StoreError, Tree, diff, diff_both};
 
@@ -6,7 +7,7 @@ use super::changes::SideChanges;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Changed directories that are read.
+/// Set of changed directories that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiffDepth {
     /// All changed directories if the changes of the sides overlap, or else only those that both sides
@@ -20,8 +21,8 @@ pub(super) enum DiffDepth {
 pub(super) struct BothSides<'t> {
     pub(super) ours: SideChanges<'t>,
     pub(super) theirs: SideChanges<'t>,
-    /// Set if the sides overlap only in files that both changed in place. Then renames do not affect the
-    /// merge, and directories that only one side changed have not been read.
+    /// Set if the only paths that both sides changed are entries that both edited in place. Then renames do not affect
+    /// the merge, and directories that only one side changed have not been read.
     pub(super) are_disjoint: bool,
 }
 
@@ -50,13 +51,14 @@ impl<'t> BothSides<'t> {
     }
 }
 
-/// Replaces moves of directories by moves of their entries if the other side has changes there. With
-/// [`DiffDepth::Full`], replaces all moves that their side made.
+/// Replaces moves of whole directories by moves of their entries where the other side has changes. With
+/// [`DiffDepth::Full`], replaces all moves of directories that their side made.
 fn expand_moves<'t>(
     ours: &mut SideChanges<'t>,
     theirs: &mut SideChanges<'t>,
     depth: DiffDepth,
 ) -> Result<()> {
+    // An expanded move gives changes that may overlap with other moves, so this is repeated until nothing changes.
     loop {
         drop_equal_moves(ours, theirs);
         let expanded = ours.expand_where(|from, to| theirs.overlaps_move(from, to))?;
@@ -68,16 +70,16 @@ fn expand_moves<'t>(
     }
 }
 
-/// Drops moves that both sides made to the same path.
+/// Drops moves of directories that both sides made to the same path.
 fn drop_equal_moves<'t>(ours: &mut SideChanges<'t>, theirs: &mut SideChanges<'t>) {
-    let same = ours.directory_moves.iter().filter(|(from, moved)| {
+    let equal_moves = ours.directory_moves.iter().filter(|(from, moved)| {
         theirs
             .directory_moves
             .get(*from)
             .is_some_and(|other| other.to == moved.to && other.new.node == moved.new.node)
     });
-    let same: Vec<Vec<u8>> = same.map(|(from, _)| from.clone()).collect();
-    for from in same {
+    let equal_moves: Vec<Vec<u8>> = equal_moves.map(|(from, _)| from.clone()).collect();
+    for from in equal_moves {
         for side in [&mut *ours, &mut *theirs] {
             if let Some(moved) = side.directory_moves.remove(&from) {
                 side.targets.remove(&moved.to);

@@ -1,4 +1,4 @@
-//! Changes of one side relative to the base.
+//! Changes of one side relative to the base, by path. Paths have no leading `/`; the root is the empty path.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,7 +8,8 @@ use super::paths::{ancestors, contains_at_or_below, join, parent};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Old and new entry of a path; `None` before an addition and after a removal.
+/// Old entry (in the base) and new entry (in the tree of the side) of a path. `old` is `None` for an addition, and
+/// `new` is `None` for a removal.
 #[derive(Debug, Default)]
 pub(super) struct EntryChange {
     pub(super) old: Option<Entry>,
@@ -27,11 +28,14 @@ impl EntryChange {
     }
 }
 
-/// Move of a directory with its content unchanged.
+/// Move of a directory with its content unchanged. The old path is the key in [`SideChanges::directory_moves`].
 #[derive(Debug)]
 pub(super) struct DirectoryMove {
+    /// New path.
     pub(super) to: Vec<u8>,
+    /// Directory in the base.
     pub(super) old: Entry,
+    /// Directory in the tree of the side.
     pub(super) new: Entry,
 }
 
@@ -39,13 +43,15 @@ pub(super) struct DirectoryMove {
 /// and a directory in the other is in both maps.
 pub(super) struct SideChanges<'t> {
     pub(super) base: &'t Tree,
+    /// Tree of the side.
     pub(super) tree: &'t Tree,
     /// Changed files and symlinks.
     pub(super) leaves: BTreeMap<Vec<u8>, EntryChange>,
+    /// Added and removed directories, and those with changed attributes.
     pub(super) directories: BTreeMap<Vec<u8>, EntryChange>,
-    /// Moves of whole directories, by old path. Entries of these directories are in none of the other maps.
+    /// Moves of whole directories, by old path. The entries in these directories are in none of the other maps.
     pub(super) directory_moves: BTreeMap<Vec<u8>, DirectoryMove>,
-    /// New paths of moved directories. A map without values, because [`contains_at_or_below`] searches maps.
+    /// New paths of moved directories. It is a map without values, because [`contains_at_or_below`] searches maps.
     pub(super) targets: BTreeMap<Vec<u8>, ()>,
     /// Renamed leaves: old path to new path.
     pub(super) renames: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -85,7 +91,7 @@ impl<'t> SideChanges<'t> {
         changes
     }
 
-    /// Returns the change of a path in the map of directories or of leaves, and adds an empty one if needed.
+    /// Returns the change of a path in the map of directories or of leaves. Adds an empty change if there is none.
     fn change_mut(&mut self, path: &[u8], is_directory: bool) -> &mut EntryChange {
         let map = if is_directory { &mut self.directories } else { &mut self.leaves };
         map.entry(path.to_vec()).or_default()
@@ -105,6 +111,7 @@ impl<'t> SideChanges<'t> {
         }
     }
 
+    /// Adds a rename with equal content, as found by the tree diff.
     fn add_rename(&mut self, from: Vec<u8>, to: Vec<u8>, old: Entry, new: Entry) {
         match &new.node {
             Node::Directory(node) if node.entries > 0 => {
@@ -127,7 +134,8 @@ impl<'t> SideChanges<'t> {
         }
     }
 
-    /// Returns true if the other side changed nothing at the paths that this side added, removed or moved.
+    /// Returns true if the other side changed nothing at or below the paths that this side added, removed or moved, nor
+    /// in the directories that only this side changed.
     pub(super) fn is_disjoint_from(&self, other: &Self) -> bool {
         let is_unaffected = |path: &[u8]| !other.has_changes_at(path);
         let mut changes = self.leaves.iter().chain(&self.directories);
@@ -147,31 +155,32 @@ impl<'t> SideChanges<'t> {
             || contains_at_or_below(&self.targets, path)
     }
 
-    /// Returns true if a directory move by the other side overlaps with these changes, so that its entries
-    /// must be read.
+    /// Returns true if a move of a directory by the other side overlaps with the changes of this side, so that the
+    /// entries of the directory must be read. `from` and `to` are its old and new path.
     pub(super) fn overlaps_move(&self, from: &[u8], to: &[u8]) -> bool {
+        // The directory `to` cannot exist below a leaf, or below a directory that this side removed.
         let is_blocking =
             |path| self.leaves.get(path).is_some_and(|change| change.new.is_some()) || self.has_removed(path);
         self.has_changes_at(from) || self.has_changes_at(to) || ancestors(to).any(is_blocking)
     }
 
-    /// Returns true if a directory was moved to a path or below it.
+    /// Returns true if this side moved a directory to a path or below it.
     pub(super) fn moves_into(&self, path: &[u8]) -> bool {
         contains_at_or_below(&self.targets, path)
     }
 
-    /// Returns true if a directory was removed.
+    /// Returns true if this side removed a directory.
     pub(super) fn has_removed(&self, directory: &[u8]) -> bool {
         self.directories.get(directory).is_some_and(|change| change.new.is_none())
     }
 
-    /// Returns the directories to which leaves were added.
+    /// Returns the directories, except the root, to which this side added leaves.
     pub(super) fn directories_with_additions(&self) -> HashSet<&[u8]> {
         let added = self.leaves.iter().filter(|(_, change)| change.old.is_none() && change.new.is_some());
         added.filter_map(|(path, _)| parent(path)).collect()
     }
 
-    /// Returns all added entries, including directories and targets of moves.
+    /// Returns all entries that this side added, by path: also directories, and directories moved to a new path.
     pub(super) fn added(&self) -> BTreeMap<&[u8], &Entry> {
         let both = self.leaves.iter().chain(&self.directories);
         let added = both.filter(|(_, change)| change.old.is_none());
@@ -179,12 +188,13 @@ impl<'t> SideChanges<'t> {
         added.chain(self.directory_moves.values().map(|moved| (&moved.to[..], &moved.new))).collect()
     }
 
-    /// Returns true if a directory was added.
+    /// Returns true if this side added a directory.
     pub(super) fn has_added(&self, directory: &[u8]) -> bool {
         self.directories.get(directory).is_some_and(|change| change.old.is_none())
     }
 
-    /// Replaces the selected directory moves by moves of their entries. Returns true if there were any.
+    /// Replaces selected moves of directories by moves of their entries. `is_selected` gets the old and the new path.
+    /// Returns true if any move was selected.
     pub(super) fn expand_where(&mut self, is_selected: impl Fn(&[u8], &[u8]) -> bool) -> Result<bool> {
         let selected = self.directory_moves.iter().filter(|(from, moved)| is_selected(from, &moved.to));
         let selected: Vec<Vec<u8>> = selected.map(|(from, _)| from.clone()).collect();
@@ -196,7 +206,7 @@ impl<'t> SideChanges<'t> {
         Ok(!selected.is_empty())
     }
 
-    /// Replaces a directory move by moves of its entries.
+    /// Replaces the move of a directory from the path `from` by moves of its entries.
     fn expand(&mut self, from: &[u8], moved: DirectoryMove) -> Result<()> {
         let DirectoryMove { to, old, new } = moved;
         self.targets.remove(&to);

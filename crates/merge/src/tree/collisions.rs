@@ -1,7 +1,8 @@
-//! Name collisions: different names that case-insensitive or normalising file systems treat as equal.
+//! Name collisions: different names that a file system treats as equal because it ignores case or Unicode
+//! normalisation.
 //!
-//! If each side added one of such names, this is a conflict, and the result has both entries. Names that the
-//! same side added are not compared.
+//! If the sides added different names that collide, this is a conflict, and the result has both entries. Names that
+//! the same side added are not compared.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use super::conflict::{ConflictClass, TreeConflict, TreeVersion};
 use super::leaf::{ResultEntries, TreeMerger};
 use super::paths::{contains_at_or_below, name, parent};
 
-/// Reports each name that their side added, if our side added a different name that is equal after [`fold_name`]. Of
-/// several such names of our side, the first is reported.
+/// Reports each name that their side added, if our side added a different name in the same directory that is equal
+/// after [`fold_name`]. If our side added several such names, only the first is reported.
 pub(super) fn report(
     merger: &mut TreeMerger<'_>,
     result: &ResultEntries,
@@ -27,13 +28,13 @@ pub(super) fn report(
         return;
     }
     let added_by_ours = ours.added();
-    let fold = |path| (parent(path).unwrap_or_default(), fold_name(name(path)));
-    let mut ours_by_fold: BTreeMap<_, Vec<&[u8]>> = BTreeMap::new();
+    let folded_path = |path| (parent(path).unwrap_or_default(), fold_name(name(path)));
+    let mut our_paths_by_folded: BTreeMap<_, Vec<&[u8]>> = BTreeMap::new();
     for path in added_by_ours.keys().filter(|path| is_in_result(result, ours, path)) {
-        ours_by_fold.entry(fold(path)).or_default().push(path);
+        our_paths_by_folded.entry(folded_path(path)).or_default().push(path);
     }
     for (path, entry) in added_by_theirs {
-        let mut our_paths = ours_by_fold.get(&fold(path)).into_iter().flatten();
+        let mut our_paths = our_paths_by_folded.get(&folded_path(path)).into_iter().flatten();
         let Some(our_path) = our_paths.find(|our_path| **our_path != path).copied() else { continue };
         if !is_in_result(result, theirs, path) {
             continue;
@@ -49,8 +50,9 @@ pub(super) fn report(
 
 /// Returns true if the entry that was added at a path is in the result.
 fn is_in_result(result: &ResultEntries, side: &SideChanges<'_>, path: &[u8]) -> bool {
-    // A merged path has a leaf (file or symlink) unless it was removed. A path that was not merged is in the result if
-    // this side changed it, added a directory there, moved a directory there, or the result has entries below it.
+    // `result` has the merged paths: such a path has a leaf (file or symlink) unless it was removed. Any other path
+    // is in the merged tree if this side changed it, added a directory there or moved a directory there, or if
+    // `result` has entries below it.
     match result.get(path) {
         Some(result_entry) => result_entry.leaf.is_some(),
         None => {
@@ -66,7 +68,7 @@ fn is_in_result(result: &ResultEntries, side: &SideChanges<'_>, path: &[u8]) -> 
 fn fold_name(name: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(name) {
         Ok(text) if !text.is_ascii() => {
-            // Some characters, such as ß, fold only if they are converted to upper case first.
+            // Some characters, such as ß, are folded only if they are converted to upper case first.
             let text: String =
                 text.nfd().flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfc().collect();
             Cow::Owned(text.into_bytes())

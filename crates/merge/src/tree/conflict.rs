@@ -1,4 +1,4 @@
-//! Conflicts between trees.
+//! Conflicts of a tree merge, as data: the class, the path, and the entries of the three trees.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -7,7 +7,7 @@ use workspace_state::{Entry, Node, TreePath};
 use crate::conflict::Conflict;
 use crate::merge::Decision;
 
-/// Kind of a conflict between trees.
+/// Kind of a conflict between trees. "The tree" is the merged tree, unless a conflict rule decided otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum ConflictClass {
     /// Both sides changed a file, and the changes cannot be merged. The tree has our file.
@@ -16,10 +16,11 @@ pub enum ConflictClass {
     /// Both sides added a file of the same name. The tree has our file.
     #[serde(rename = "add/add")]
     AddAdd,
-    /// One side changed an entry that the other removed. The tree has the changed one.
+    /// One side changed an entry that the other side removed. The tree has the changed entry.
     #[serde(rename = "modify/delete")]
     ModifyDelete,
-    /// Both sides changed permission bits. The tree has those of our side.
+    /// Both sides added a file, with different permission bits other than the read and write bits. The tree has those
+    /// of our side.
     #[serde(rename = "mode")]
     Mode,
     /// Both sides changed an extended attribute. The tree has our value.
@@ -28,35 +29,35 @@ pub enum ConflictClass {
     /// Both sides changed the target of a symlink. The tree has our symlink.
     #[serde(rename = "symlink")]
     Symlink,
-    /// One side has a file, the other a symlink. The tree has both, their entry under another name.
+    /// One side has a file, the other side a symlink. The tree has both: their entry has another name.
     #[serde(rename = "distinct types")]
     DistinctTypes,
-    /// One side has a file or symlink, the other a directory. The tree has both, their entry under another
-    /// name.
+    /// One side has a file or symlink, the other side a directory. The tree has both: their entry has another name.
     #[serde(rename = "file/directory")]
     FileDirectory,
     /// Both sides renamed the same file to different names: the tree has both. Or they renamed different
-    /// files to the same name: the tree has both, their file under another name.
+    /// files to the same name: the tree has both, and their file has another name.
     #[serde(rename = "rename/rename")]
     RenameRename,
-    /// One side added a file with the name that the other gave to a renamed one. The tree has both, their
-    /// file under another name.
+    /// One side added a file with the name that the other side gave to a renamed file. The tree has both: their file
+    /// has another name.
     #[serde(rename = "rename/add")]
     RenameAdd,
-    /// One side renamed a file that the other removed. The tree has it under its new name.
+    /// One side renamed a file that the other side removed. The tree has the file under its new name.
     #[serde(rename = "rename/delete")]
     RenameDelete,
-    /// One side added a file to a directory that the other renamed. The tree has it in the renamed directory.
+    /// One side added a file to a directory that the other side renamed. The tree has the file in the renamed
+    /// directory.
     #[serde(rename = "file location")]
     FileLocation,
-    /// One side added a file to a directory that the other renamed, and its new path is ambiguous or taken.
-    /// The tree has it at the path where it was added.
+    /// One side added a file to a directory that the other side renamed, but the new path of the file is ambiguous or
+    /// taken. The tree has the file at the path at which it was added.
     #[serde(rename = "directory rename")]
     DirectoryRename,
     /// Both sides added names that some file systems treat as equal. The tree has both.
     #[serde(rename = "name collision")]
     Collision,
-    /// The strategy requires a review of every change of this file. The tree has our file.
+    /// The strategy requires a review (a decision by a person) of every change of this file. The tree has our file.
     #[serde(rename = "critical")]
     ReviewRequired,
 }
@@ -117,7 +118,7 @@ impl Serialize for TreeVersion {
 pub struct TreeConflict {
     /// Kind of the conflict.
     pub class: ConflictClass,
-    /// Path in the merged tree.
+    /// Path in the merged tree; of our entry if the tree has the entries of both sides.
     pub path: TreePath,
     /// Path of their entry in the merged tree, if the tree has the entries of both sides.
     #[serde(rename = "beside", skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Directory/file conflicts: a leaf and a directory that have the same path.
+//! Directory/file conflicts: a leaf (file or symlink) and a directory that have the same path.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,12 +10,12 @@ use super::leaf::{ResultEntries, ResultEntry, TreeMerger};
 use super::paths::{below, contains_at_or_below, is_below, join, name, parent, replace_prefix};
 use super::result::Result;
 
-/// Suffix for their entry if the name is taken.
+/// Suffix of the new name of their entry; further digits follow if that name is taken.
 const THEIRS_SUFFIX: &str = "~theirs";
 /// Maximum length of a file name on Linux, in bytes.
 const NAME_MAX: usize = 255;
 
-/// Gives another name to their entry where a leaf and a directory have the same path.
+/// Gives another name to their entry at each path that is both a leaf and a directory, and reports a conflict.
 pub(super) fn separate(
     merger: &mut TreeMerger<'_>,
     result: &mut ResultEntries,
@@ -34,9 +34,11 @@ pub(super) fn separate(
             conflict.theirs = entry.map(|entry| TreeVersion::new(&path, entry));
             free_path = merger.free_path(&path, result)?;
             move_directory(result, theirs, &path, &free_path);
-            // Leaves below it that clash, too, are moved with it.
-            for moved in clashes.iter_mut().filter(|clash| is_below(clash, &path)) {
-                *moved = replace_prefix(moved, &path, &free_path);
+            // A leaf in this directory may clash, too: if their side renamed the directory `a`, whose subdirectory
+            // `a/c` our side replaced by a file, this file follows the rename. Such a clash is moved with the
+            // directory.
+            for clash in clashes.iter_mut().filter(|clash| is_below(clash, &path)) {
+                *clash = replace_prefix(clash, &path, &free_path);
             }
         } else {
             // Their side has the leaf, which gets another name.
@@ -51,7 +53,7 @@ pub(super) fn separate(
     Ok(())
 }
 
-/// Returns the leaves of the result that are also directories, outermost first.
+/// Returns the paths of leaves of the result that are also directories, outermost first.
 fn clashes(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<'_>) -> Vec<Vec<u8>> {
     let is_directory = |path: &[u8]| {
         let added = |side: &SideChanges<'_>, is_relevant: fn(&EntryChange) -> bool| {
@@ -60,8 +62,8 @@ fn clashes(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<
                 .chain(below(&side.directories, path))
                 .any(|(path, change)| side.has_added(path) && is_relevant(change))
         };
-        // Their leaves in a directory are in the result, unless they are held for a review. Therefore only
-        // empty directories of their side are looked up.
+        // A directory that their side added is found by its leaves in the result. If none is there, because all wait
+        // for a review, the directory is not created, so it cannot clash. Only empty directories have to be looked up.
         below(result, path).any(|(_, result_entry)| result_entry.leaf.is_some())
             || added(ours, |_| true)
             || added(theirs, EntryChange::is_empty_directory)
@@ -70,7 +72,8 @@ fn clashes(result: &ResultEntries, ours: &SideChanges<'_>, theirs: &SideChanges<
     leaves.filter(|(path, _)| is_directory(path)).map(|(path, _)| path.clone()).collect()
 }
 
-/// Moves all entries below a path. They are from their tree, since our tree has a leaf at this path.
+/// Moves the directory of their side at a path, with its entries, to the path `to`. All entries below `path` are from
+/// their tree, since our tree has a leaf at this path.
 fn move_directory(result: &mut ResultEntries, theirs: &mut SideChanges<'_>, path: &[u8], to: &[u8]) {
     let paths: Vec<Vec<u8>> = below(result, path).map(|(path, _)| path.clone()).collect();
     for from in paths {
@@ -89,7 +92,7 @@ fn move_directory(result: &mut ResultEntries, theirs: &mut SideChanges<'_>, path
 }
 
 impl TreeMerger<'_> {
-    /// Returns `path` with a suffix, such that neither side nor `result` has an entry there.
+    /// Returns `path` with a suffix that makes it free: neither side nor `result` has an entry at or below it.
     pub(super) fn free_path<V>(&self, path: &[u8], result: &BTreeMap<Vec<u8>, V>) -> Result<Vec<u8>> {
         let mut number = 0;
         loop {
@@ -105,6 +108,7 @@ impl TreeMerger<'_> {
     }
 }
 
+/// Appends the suffix with a number to the last name of a path; 0 for no number. Shortens names that become too long.
 fn with_suffix(path: &[u8], number: usize) -> Vec<u8> {
     let suffix = if number == 0 { THEIRS_SUFFIX.to_owned() } else { format!("{THEIRS_SUFFIX}{number}") };
     let name = truncate(name(path), NAME_MAX - suffix.len());
@@ -118,7 +122,7 @@ fn truncate(name: &[u8], max: usize) -> &[u8] {
     if !is_continuation(*next) {
         return &name[..max];
     }
-    // A character has at most four bytes. A name that is no UTF-8 may have more such bytes in a row.
+    // A UTF-8 character has at most three continuation bytes. If there are more in a row, the name is not UTF-8.
     let start = (max.saturating_sub(3)..max).rev().find(|index| !is_continuation(name[*index]));
     &name[..start.unwrap_or(max)]
 }
@@ -141,7 +145,7 @@ mod tests {
                 }
             }
         }
-        // A name that is no UTF-8 is cut anywhere.
+        // A name that is not UTF-8 may be cut anywhere.
         assert_eq!(with_suffix(&[0x80; 255], 0), [&[0x80_u8; 248][..], b"~theirs"].concat());
         assert_eq!(with_suffix(b"d/short", 2), b"d/short~theirs2");
     }

@@ -1,8 +1,8 @@
-//! Directory rename detection: files that one side added to a directory that the other renamed.
+//! Directory rename detection: files that one side added to a directory that the other side renamed.
 //!
 //! The new path of a renamed directory is the directory that received most of its files. Files that the other
-//! side added to the old directory are moved there too, and reported as conflicts, since the target is a
-//! guess.
+//! side added to the old directory are moved to this directory, and reported as conflicts, since its path is a guess.
+//! A move of a file moves its version to another slot (base, ours and theirs of one path).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -23,11 +23,12 @@ pub(super) fn apply(
     ours: &mut SideChanges<'_>,
     theirs: &mut SideChanges<'_>,
 ) -> Result<()> {
-    // Only directories to which the other side added files are relevant.
+    // Only renamed directories to which the other side added files are relevant.
     let (mut renamed_by_ours, mut renamed_by_theirs) = (
         find_renamed_directories(ours, &theirs.directories_with_additions()),
         find_renamed_directories(theirs, &ours.directories_with_additions()),
     );
+    // Directories that both sides renamed are left alone.
     let renamed_by_both: Vec<Vec<u8>> =
         renamed_by_ours.keys().filter(|path| renamed_by_theirs.contains_key(*path)).cloned().collect();
     for path in renamed_by_both {
@@ -48,11 +49,12 @@ pub(super) fn apply(
 /// New path of a renamed directory.
 enum RenameTarget {
     Path(Vec<u8>),
-    /// Ambiguous: equally many files were moved to different directories.
+    /// No single new path: several directories received the same, largest number of files.
     Ambiguous,
 }
 
-/// Returns the old and new paths of directories that one side renamed and whose attributes the other changed.
+/// Returns the old and new paths of directories that the side `renaming` renamed and whose attributes the other side
+/// changed.
 pub(super) fn changed_and_renamed(
     renaming: &SideChanges<'_>,
     other: &SideChanges<'_>,
@@ -62,7 +64,7 @@ pub(super) fn changed_and_renamed(
     let renamed_directories =
         find_renamed_directories(renaming, &changed.iter().copied().flat_map(with_ancestors).collect());
     let renamed = changed.iter().filter_map(|from| {
-        // A directory without files is detected only as part of a renamed directory above it.
+        // A renamed directory without files is detected only if a directory above it was renamed.
         let innermost = with_ancestors(from).find_map(|path| renamed_directories.get_key_value(path));
         match innermost? {
             (old, RenameTarget::Path(to)) => Some((from.to_vec(), replace_prefix(from, old, to))),
@@ -72,11 +74,12 @@ pub(super) fn changed_and_renamed(
     renamed.filter(|(_, to)| renaming.has_added(to)).collect()
 }
 
+/// Iterates over a path and its parent directories, innermost first, without the root.
 fn with_ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::once(path).chain(ancestors(path))
 }
 
-/// Returns the new paths of the selected `directories` that a side renamed.
+/// Returns the old and new paths of those of `directories` that a side renamed.
 fn find_renamed_directories(
     side: &SideChanges<'_>,
     directories: &HashSet<&[u8]>,
@@ -84,6 +87,7 @@ fn find_renamed_directories(
     if !directories.iter().any(|directory| side.has_removed(directory)) {
         return BTreeMap::new();
     }
+    // Number of moved entries, by old and new directory.
     let mut counts: BTreeMap<&[u8], BTreeMap<&[u8], u64>> = BTreeMap::new();
     for (from, to) in &side.renames {
         if let Some(directory) = parent(from) {
@@ -91,7 +95,7 @@ fn find_renamed_directories(
         }
     }
     for (from, moved) in &side.directory_moves {
-        // The entries of a directory that was moved as a whole are not among the renames.
+        // `renames` does not contain the entries of a directory that was moved as a whole.
         let Node::Directory(directory) = &moved.new.node else { continue };
         count_move(side, &mut counts, from, &moved.to, directory.entries);
     }
@@ -107,8 +111,8 @@ fn find_renamed_directories(
     renamed.collect()
 }
 
-/// Counts a move of entries between directories. While the names of both directories are equal, the move also
-/// counts for their parents.
+/// Counts a move of entries from one directory to another. If both directories have the same name, the move also counts
+/// as one between their parents, and so on. Only directories that the side removed are counted.
 fn count_move<'p>(
     side: &SideChanges<'_>,
     counts: &mut BTreeMap<&'p [u8], BTreeMap<&'p [u8], u64>>,
@@ -130,13 +134,13 @@ fn count_move<'p>(
     }
 }
 
-/// Directories that were renamed, as seen by the side that added files to them.
+/// Renamed directories that matter for the files that one side added.
 struct RenamedDirectories<'a> {
-    /// Side that added files.
+    /// Side that added the files.
     side: Side,
-    /// Directories that the other side renamed: the files follow them.
+    /// Directories that the other side renamed. Files that `side` added to them move to the new path.
     by_other: &'a BTreeMap<Vec<u8>, RenameTarget>,
-    /// Directories that the same side renamed.
+    /// Directories that `side` itself renamed.
     by_same: &'a BTreeMap<Vec<u8>, RenameTarget>,
 }
 
@@ -155,7 +159,7 @@ impl RenamedDirectories<'_> {
         let added: Vec<Vec<u8>> = added.map(|(path, _)| path.clone()).collect();
         let mut paths_by_target: BTreeMap<Vec<u8>, Vec<Vec<u8>>> = BTreeMap::new();
         for path in added {
-            match nearest(self.by_other, &path) {
+            match innermost_renamed(self.by_other, &path) {
                 None => {}
                 Some((_, RenameTarget::Ambiguous)) => {
                     self.report(merger, slots, ConflictClass::DirectoryRename, &path, &path);
@@ -164,7 +168,7 @@ impl RenamedDirectories<'_> {
                     let target = replace_prefix(&path, from, to);
                     let is_renamed_too =
                         parent(&target).is_some_and(|directory| self.by_same.contains_key(directory));
-                    // Our entries are not moved by a rename that requires a review.
+                    // Our files stay in place if the rename requires a review (a decision by a person).
                     let is_held = self.side == Side::Ours && merger.rename_requires_review(&path, &target);
                     if !is_renamed_too && !is_held {
                         paths_by_target.entry(target).or_default().push(path);
@@ -215,8 +219,8 @@ impl RenamedDirectories<'_> {
     }
 }
 
-/// Returns the innermost renamed directory above a path.
-fn nearest<'g>(
+/// Returns the innermost renamed directory above a path, with its new path.
+fn innermost_renamed<'g>(
     renamed_directories: &'g BTreeMap<Vec<u8>, RenameTarget>,
     path: &[u8],
 ) -> Option<(&'g [u8], &'g RenameTarget)> {
@@ -225,7 +229,7 @@ fn nearest<'g>(
         .map(|(from, target)| (&from[..], target))
 }
 
-/// Moves directories that their side added into renamed directories.
+/// Changes the paths of directories that their side added in renamed directories.
 fn relocate_directories_of_theirs(
     renamed_directories: &BTreeMap<Vec<u8>, RenameTarget>,
     theirs: &mut SideChanges<'_>,
@@ -237,8 +241,8 @@ fn relocate_directories_of_theirs(
     }
 }
 
-/// Marks directories that our side added to renamed directories as removed by their side, so that they are
-/// removed if they are empty.
+/// Marks directories that our side added in renamed directories as removed by their side. Their files move to the new
+/// path, and a removed directory is dropped from the result if it is empty.
 fn mark_moved_directories_of_ours(
     renamed_directories: &BTreeMap<Vec<u8>, RenameTarget>,
     ours: &SideChanges<'_>,
@@ -250,7 +254,7 @@ fn mark_moved_directories_of_ours(
     }
 }
 
-/// Returns the paths of directories that a side added to renamed directories, each with its new path.
+/// Returns the paths of directories that a side added in renamed directories, each with its new path.
 fn added_directories_in(
     renamed_directories: &BTreeMap<Vec<u8>, RenameTarget>,
     side: &SideChanges<'_>,
@@ -259,7 +263,7 @@ fn added_directories_in(
         return BTreeSet::new();
     }
     let added = side.directories.keys().filter(|path| side.has_added(path));
-    let targets = added.filter_map(|path| match nearest(renamed_directories, path)? {
+    let targets = added.filter_map(|path| match innermost_renamed(renamed_directories, path)? {
         (from, RenameTarget::Path(to)) => Some((path.clone(), replace_prefix(path, from, to))),
         (_, RenameTarget::Ambiguous) => None,
     });

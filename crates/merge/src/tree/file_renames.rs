@@ -1,4 +1,5 @@
-//! Moves the versions of renamed files to the slot (base, ours and theirs of one path) of their new path.
+//! Applies renames of files to the slots. A slot has the base, ours and theirs of one path. If one side renamed a file,
+//! its other versions move to the slot of the new path, so that changes by the other side follow the rename.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -11,7 +12,7 @@ use super::result::Result;
 use super::slot::{Slot, Slots, are_equal};
 use crate::file::Side;
 
-/// Moves versions of files to the paths to which the other side renamed the files.
+/// Moves versions of renamed files to the slots of their new paths, and reports conflicts between renames.
 pub(super) fn apply(
     merger: &mut TreeMerger<'_>,
     slots: &mut Slots,
@@ -20,7 +21,7 @@ pub(super) fn apply(
 ) -> Result<()> {
     let ours = &ours.renames;
     let mut theirs: BTreeMap<&Vec<u8>, &Vec<u8>> = theirs.renames.iter().collect();
-    // A rename by their side that requires a review is held back: both paths keep our entries.
+    // A rename by their side that requires a review (a decision by a person) is held back: both paths keep our entries.
     theirs.retain(|from, to| ours.get(*from) == Some(to) || !merger.try_hold_for_review(from, to));
     let sources: BTreeSet<&Vec<u8>> = ours.keys().chain(theirs.keys().copied()).collect();
     let ours_targets = ours.values().cloned().collect();
@@ -47,7 +48,7 @@ pub(super) fn apply(
 struct RenameApplier<'a, 'm> {
     merger: &'a mut TreeMerger<'m>,
     slots: &'a mut Slots,
-    /// Free paths to which [`Self::split`] moved entries of their side, by the path that both sides use.
+    /// Free paths to which [`Self::split`] moved entries of their side, by the path that entries of both sides had.
     theirs_paths: BTreeMap<Vec<u8>, Vec<u8>>,
     /// New paths of files that our side renamed.
     ours_targets: HashSet<Vec<u8>>,
@@ -56,17 +57,18 @@ struct RenameApplier<'a, 'm> {
 }
 
 impl RenameApplier<'_, '_> {
+    /// Returns the slot of a path; creates an empty slot if there is none.
     fn slot(&mut self, path: &[u8]) -> &mut Slot {
         self.slots.entry(path.to_vec()).or_default()
     }
 
-    /// Handles a rename to the same path by both sides.
+    /// Handles a rename of one file to the same path by both sides.
     fn renamed_by_both(&mut self, from: &[u8], to: &[u8]) {
         let base = self.slot(from).base.take();
         self.slot(to).base = base;
     }
 
-    /// Handles renames of one file to different paths. The result has both.
+    /// Handles renames of one file to different paths by the two sides. The result has the file at both paths.
     fn renamed_differently(&mut self, from: &[u8], our_target: &[u8], their_target: &[u8]) {
         let base = self.slot(from).base.take();
         let (ours, theirs) = (self.slot(our_target).ours.clone(), self.slot(their_target).theirs.clone());
@@ -75,7 +77,7 @@ impl RenameApplier<'_, '_> {
         self.merger.report(TreeConflict { base, ours, theirs, theirs_path_in_merged, ..conflict });
     }
 
-    /// Handles a rename by one side only.
+    /// Handles a rename by one side only: moves the base and the version of the other side to the new path.
     fn renamed_by(&mut self, side: Side, from: &[u8], to: &[u8]) -> Result<()> {
         let other = side.other();
         let slot = self.slot(from);
@@ -95,6 +97,7 @@ impl RenameApplier<'_, '_> {
         let is_split = self.theirs_paths.contains_key(to);
         let target = self.slot(to);
         if target.side(other).is_some() && !is_split {
+            // The other side has an equal entry at the new path, and did not change the file at the old path.
             if !is_changed && are_equal(target.ours.as_ref(), target.theirs.as_ref()) {
                 return Ok(());
             }
@@ -123,8 +126,8 @@ impl RenameApplier<'_, '_> {
         self.merger.report(TreeConflict { base: Some(base), ..conflict });
     }
 
-    /// Separates the entries of both sides at `to`, at least one of which was renamed to this path: moves
-    /// their entry to a free path. `other` is the side that did not rename the file at `from`.
+    /// Separates the entries of both sides at `to` by moving their entry to a free path, and reports a conflict. One of
+    /// the entries is a file that was renamed from `from` to `to`; `other` is the side that did not make this rename.
     fn split(&mut self, other: Side, from: &[u8], to: &[u8]) -> Result<()> {
         let is_rename = match other {
             Side::Ours => self.ours_targets.contains(to),

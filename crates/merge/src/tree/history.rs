@@ -1,4 +1,4 @@
-//! Lookup of stored histories.
+//! Lookup of stored histories: merge state, such as the operations of a CRDT, of earlier versions of files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use super::conflict::TreeVersion;
 #[derive(Clone, Default)]
 pub struct HistorySource(Option<Arc<Source>>);
 
+/// Function that returns the history of a version; `None` if none is stored.
 type Source = dyn Fn(&TreeVersion) -> Option<Vec<u8>> + Send + Sync;
 
 impl HistorySource {
@@ -26,6 +27,7 @@ impl HistorySource {
         self.0.is_some()
     }
 
+    /// Returns the history of a version; `None` without a version, a lookup function or a stored history.
     pub(super) fn of(&self, version: Option<&TreeVersion>) -> Option<Vec<u8>> {
         self.0.as_ref()?(version?)
     }

@@ -1,4 +1,4 @@
-//! Merge of the three versions of a single path.
+//! Merge of slots. A slot has the three versions (base, ours and theirs) of the leaf (file or symlink) at a path.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -21,21 +21,22 @@ use crate::strategy::Strategy;
 pub(super) enum ResultLeaf {
     /// Entry of one of the three trees.
     Unchanged(Entry),
-    /// Content of one side with merged attributes.
+    /// Content of one side with merged attributes. The content is a list of extents: stored pieces and holes.
     NewAttributes(Vec<Extent>, Attributes),
     /// Merged content.
     NewContent(Vec<u8>, Attributes),
 }
 
-/// Entry of the result at a path; `leaf` is `None` if the path has no leaf in the result.
+/// Result at a path.
 #[derive(Debug, Default)]
 pub(super) struct ResultEntry {
+    /// Merged file or symlink; `None` if the result has none at this path.
     pub(super) leaf: Option<ResultLeaf>,
-    /// Entry of our tree at this path.
+    /// Leaf of our tree at this path; `None` if it has none there.
     pub(super) existing: Option<Entry>,
 }
 
-/// Entries of the result by path.
+/// Results by path.
 pub(super) type ResultEntries = BTreeMap<Vec<u8>, ResultEntry>;
 
 /// State of a merge of trees: merges slots, and collects conflicts and merged files.
@@ -44,10 +45,12 @@ pub(super) struct TreeMerger<'a> {
     pub(super) base: &'a Tree,
     pub(super) ours: &'a Tree,
     pub(super) theirs: &'a Tree,
-    /// Paths that keep our entries until a review, with the conflict rule that applies to them: old and new paths of
-    /// renames, and paths from which content was moved.
+    /// Paths that keep our entries until a review (a decision by a person), each with its conflict rule. They are old
+    /// and new paths of renames that require a review, and paths from which content was moved to a path that requires
+    /// one.
     held_for_review: HashMap<Vec<u8>, OnConflict>,
     conflicts: Vec<TreeConflict>,
+    /// Files whose content was merged.
     merged: Vec<MergedFile>,
 }
 
@@ -57,12 +60,14 @@ impl<'a> TreeMerger<'a> {
         Self { options, base, ours, theirs, held_for_review, conflicts: Vec::new(), merged: Vec::new() }
     }
 
+    /// Returns the conflicts and the merged files, sorted by path.
     pub(super) fn finish(mut self) -> (Vec<TreeConflict>, Vec<MergedFile>) {
         self.conflicts.sort_by(|a, b| (&a.path, a.class).cmp(&(&b.path, b.class)));
         self.merged.sort_by(|a, b| a.path.cmp(&b.path));
         (self.conflicts, self.merged)
     }
 
+    /// Adds a conflict to the result.
     pub(super) fn report(&mut self, conflict: TreeConflict) {
         self.conflicts.push(conflict);
     }
@@ -71,7 +76,7 @@ impl<'a> TreeMerger<'a> {
     pub(super) fn merge_slots(&mut self, slots: Slots) -> Result<ResultEntries> {
         self.hold_sources_for_review(&slots);
         let mut result = ResultEntries::new();
-        // Entries of their side that need another name, by path.
+        // Entries of their side that need another name, each with its path.
         let mut renamed = Vec::new();
         for (path, mut slot) in slots {
             let existing = slot.existing.take();
@@ -102,27 +107,28 @@ impl<'a> TreeMerger<'a> {
         self.options.strategies.get(name).map(|strategy| &**strategy)
     }
 
-    /// Returns the conflict rule of a file if every change of it needs a review; `None` if not.
+    /// Returns the conflict rule of a file if its strategy requires a review of every change; `None` if not.
     fn review_rule(&self, path: &[u8]) -> Option<OnConflict> {
         self.strategy(path)
             .filter(|strategy| strategy.requires_review())
             .map(|_| self.settings(path).on_conflict)
     }
 
+    /// Returns true if every change of the file at a path needs a review.
     pub(super) fn path_requires_review(&self, path: &[u8]) -> bool {
         self.review_rule(path).is_some()
     }
 
-    /// Holds back a rename by their side if it requires a review: both paths keep our entries. Returns
-    /// true if the rename is held back.
+    /// Holds back a rename by their side if the rename requires a review: both paths keep our entries until the review.
+    /// Returns true if the rename is held back.
     pub(super) fn try_hold_for_review(&mut self, from: &[u8], to: &[u8]) -> bool {
         let Some(rule) = self.rename_review_rule(from, to) else { return false };
         self.held_for_review.extend([from, to].map(|path| (path.to_vec(), rule)));
         true
     }
 
-    /// Holds entries for a review if their side moved the content to a path that requires a review, and
-    /// replaced it at the old path. Otherwise neither path would have the old content.
+    /// Holds an entry for a review if their side moved its content to a path that requires a review, and replaced or
+    /// removed it at the old path. Otherwise neither path would have the content until the review.
     fn hold_sources_for_review(&mut self, slots: &Slots) {
         let added = slots.iter().filter(|(_, slot)| slot.base.is_none());
         // Contents that their side added at paths that require a review.
@@ -145,6 +151,7 @@ impl<'a> TreeMerger<'a> {
         self.rename_review_rule(from, to).is_some()
     }
 
+    /// Returns the conflict rule of the old or the new path if that path requires a review; `None` if neither does.
     fn rename_review_rule(&self, from: &[u8], to: &[u8]) -> Option<OnConflict> {
         self.review_rule(from).or_else(|| self.review_rule(to))
     }
@@ -158,7 +165,8 @@ impl<'a> TreeMerger<'a> {
         held_rule.or_else(|| std::iter::once(path).chain(other_paths).find_map(|path| self.review_rule(path)))
     }
 
-    /// Returns true if the strategy stores a history with each version of the file.
+    /// Returns true if the merged version gets a history (state such as the operations of a CRDT): the caller stores
+    /// histories, both sides have a file, and its strategy is always run.
     fn keeps_history(&self, path: &[u8], slot: &Slot) -> bool {
         let is_file = |version: &Option<TreeVersion>| {
             version.as_ref().is_some_and(|version| matches!(version.entry.node, Node::File(_)))
@@ -179,8 +187,8 @@ impl<'a> TreeMerger<'a> {
                 .is_some_and(|strategy| strategy.applies_equal_changes_twice(&self.settings(path)))
     }
 
-    /// Merges a slot. Returns the entry for the path, and their entry with the conflict to report if it needs another
-    /// name.
+    /// Merges a slot. Returns the leaf for the path. If their leaf needs another name, also returns their leaf and the
+    /// conflict to report.
     #[expect(clippy::type_complexity, reason = "the pair is used by a single caller")]
     fn merge_slot(
         &mut self,
@@ -257,7 +265,7 @@ impl<'a> TreeMerger<'a> {
         version.map(|version| ResultLeaf::Unchanged(version.entry))
     }
 
-    /// Merges two files, of which at least one differs from the base.
+    /// Merges two files. At least one of them differs from the base.
     fn merge_files(&mut self, path: &[u8], slot: &Slot) -> Result<Option<ResultLeaf>> {
         let (Some(ours), Some(theirs)) = (&slot.ours, &slot.theirs) else { return Ok(None) };
         let (Node::File(our_file), Node::File(their_file)) = (&ours.entry.node, &theirs.entry.node) else {
@@ -282,7 +290,7 @@ impl<'a> TreeMerger<'a> {
         }
         let mut merged_attributes =
             Attributes { mode: attributes.mode, xattrs: attributes.xattrs, modified: None, link_label: None };
-        // Version whose content is taken without a merge of contents.
+        // Version whose content is the result; `None` if the contents must be merged.
         let unmerged = if self.keeps_history(path, slot) {
             None
         } else if our_file.same_content(their_file) && !self.applies_equal_changes_twice(path, slot)
@@ -324,13 +332,13 @@ impl<'a> TreeMerger<'a> {
         Ok(Some(ResultLeaf::NewContent(merge.merged.content, merged_attributes)))
     }
 
-    /// Merges the content; `None` if a version exceeds the size limit.
+    /// Merges the contents of a slot; `None` if a version exceeds the size limit.
     fn merge_contents(&self, path: &[u8], slot: &Slot) -> Result<Option<FileMerge>> {
         let versions = [&slot.base, &slot.ours, &slot.theirs].map(Option::as_ref);
         let Some(contents) = self.read(versions)? else { return Ok(None) };
         let name = String::from_utf8_lossy(path);
-        let merge =
-            merge_file(&self.options.strategies, &self.settings(path), &self.input(&name, &contents))?;
+        let input = self.input(path, &name, &contents);
+        let merge = merge_file(&self.options.strategies, &self.settings(path), &input)?;
         Ok(Some(merge))
     }
 
@@ -360,21 +368,23 @@ impl<'a> TreeMerger<'a> {
         self.options.authors.get(path).copied().unwrap_or(self.options.ours)
     }
 
-    /// Returns the author of their entry at a path.
+    /// Returns the author of their entry at a path. Its priority may depend on the path; that of our side was resolved
+    /// when it was recorded in [`TreeOptions::authors`].
     pub(super) fn author_of_theirs(&self, path: &[u8]) -> Author {
         let author = self.options.theirs;
         Author { priority: self.options.rules.priority(path).unwrap_or(author.priority), ..author }
     }
 
-    pub(super) fn input<'r>(&self, path: &'r str, contents: &'r Contents) -> Input<'r> {
+    /// Creates the input of a strategy. `name` is the path as text, with replacement characters if it is not UTF-8.
+    pub(super) fn input<'r>(&self, path: &[u8], name: &'r str, contents: &'r Contents) -> Input<'r> {
         let versions =
             Versions { base: contents.base.as_deref(), ours: &contents.ours, theirs: &contents.theirs };
         let [base, ours] = contents.histories.each_ref().map(Option::as_deref);
         Input {
-            our_author: self.author_of_ours(path.as_bytes()),
-            their_author: self.author_of_theirs(path.as_bytes()),
+            our_author: self.author_of_ours(path),
+            their_author: self.author_of_theirs(path),
             histories: Histories { base, ours },
-            ..Input::new(path, versions)
+            ..Input::new(name, versions)
         }
     }
 }
@@ -396,7 +406,7 @@ pub(super) struct Contents {
     histories: [Option<Vec<u8>>; 2],
 }
 
-/// Returns the content of an entry with merged attributes.
+/// Returns a file with its content and the given attributes; any other entry unchanged.
 fn with_attributes(entry: &Entry, attributes: Attributes) -> ResultLeaf {
     match &entry.node {
         Node::File(file) if file.mode != attributes.mode || file.xattrs != attributes.xattrs => {
@@ -407,6 +417,7 @@ fn with_attributes(entry: &Entry, attributes: Attributes) -> ResultLeaf {
     }
 }
 
+/// Creates a conflict with the three versions of a slot.
 fn conflict_of(class: ConflictClass, path: &[u8], slot: &Slot) -> TreeConflict {
     let (base, ours, theirs) = (slot.base.clone(), slot.ours.clone(), slot.theirs.clone());
     TreeConflict { base, ours, theirs, ..TreeConflict::new(class, path) }

@@ -20,14 +20,14 @@ pub struct TreeOptions {
     pub ours: Author,
     /// Author of their side.
     pub theirs: Author,
-    /// Authors of individual entries of our tree, by path; entries not listed here belong to `ours`.
+    /// Authors of individual entries of our tree, by path; the author of all other entries is `ours`.
     pub authors: HashMap<Vec<u8>, Author>,
-    /// Lookup of the merge state, for example the operations of a CRDT, that a strategy stored with an earlier
-    /// version of a file.
+    /// Lookup of histories: state that a strategy stored with an earlier version of a file, such as the operations of a
+    /// CRDT.
     pub histories: HistorySource,
     /// Limits of rename detection.
     pub renames: RenameOptions,
-    /// True to move files that one side added to a directory which the other side renamed.
+    /// True to move a file that one side added to a directory, if the other side renamed that directory.
     pub directory_renames: bool,
     /// Maximum size in bytes of a file whose content is merged. A larger file is a conflict if both sides
     /// changed it.
@@ -51,8 +51,8 @@ impl Default for TreeOptions {
 }
 
 impl TreeOptions {
-    /// Returns the depth at which trees are compared. Stored histories and files that are always reviewed need every
-    /// change, also in directories that only one side changed.
+    /// Returns the set of changed directories to read. Stored histories, and strategies that require a review of every
+    /// change, need all changes, also in directories that only one side changed.
     pub(super) fn diff_depth(&self) -> DiffDepth {
         let is_full = self.histories.is_set() || self.rules.requires_review(&self.strategies);
         if is_full { DiffDepth::Full } else { DiffDepth::Overlapping }

@@ -1,4 +1,4 @@
-//! Functions on paths and on maps sorted by path.
+//! Functions on paths and on maps sorted by path. Paths have no leading `/`; the root is the empty path.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,7 +13,7 @@ pub(super) fn name(path: &[u8]) -> &[u8] {
     path.iter().rposition(|byte| *byte == b'/').map_or(path, |slash| &path[slash + 1..])
 }
 
-/// Iterates over the parent directories, innermost first, without the root.
+/// Iterates over the directories above a path, innermost first, without the root.
 pub(super) fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(parent(path), |path| parent(path))
 }
@@ -23,7 +23,7 @@ pub(super) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() }
 }
 
-/// Replaces the prefix `from` of a path by `to`.
+/// Replaces the prefix `from` of a path by `to`. The path must be `from` or below it.
 pub(super) fn replace_prefix(path: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     let rest = path[from.len()..].strip_prefix(b"/").unwrap_or(&path[from.len()..]);
     match rest {
@@ -42,7 +42,7 @@ pub(super) fn below<'m, V>(
     map: &'m BTreeMap<Vec<u8>, V>,
     path: &[u8],
 ) -> impl DoubleEndedIterator<Item = (&'m Vec<u8>, &'m V)> + use<'m, V> {
-    // `0` follows `/`.
+    // `0` is the byte after `/`, so the range has exactly the paths that start with `path` and `/`.
     let (from, to) = ([path, b"/"].concat(), [path, b"0"].concat());
     let bounds = if path.is_empty() {
         (Bound::Unbounded, Bound::Unbounded)

@@ -1,7 +1,7 @@
-//! Rename detection: pairs of removed and added leaves that are the same file.
+//! Rename detection: pairs of a removed and an added leaf (file or symlink) that are the same file.
 //!
 //! The tree diff has already found pairs with equal content. Other pairs are found by similarity, but only
-//! among files whose rename affects the merge: files that one side removed and the other changed, and files
+//! among files whose rename affects the merge: files that one side removed and the other side changed, and files
 //! from removed directories to which the other side added files.
 
 use std::cmp::Reverse;
@@ -14,9 +14,10 @@ use super::paths::{ancestors, name};
 use super::result::Result;
 use super::similarity::{MAX_SCORE, Pieces, can_reach_score, score_of_chunks};
 
-/// Maximum number of removed symlinks to the same target. With more, pairs would be arbitrary.
+/// Maximum number of removed symlinks with the same target. With more, none of them is paired: the pairs would be
+/// arbitrary.
 const SAME_TARGET_MAX: usize = 1000;
-/// Maximum number of size comparisons per allowed content comparison.
+/// Maximum number of size comparisons for each content comparison that [`RenameOptions::pairs`] allows.
 const SIZE_CHECKS_PER_PAIR: usize = 16;
 
 /// Limits of rename detection.
@@ -25,9 +26,10 @@ pub struct RenameOptions {
     /// Minimum similarity of a file and its renamed version, in percent. Above 100, only renames with equal
     /// content are found.
     pub similarity: u8,
-    /// Maximum number of file pairs that are compared, per side.
+    /// Maximum number of pairs of files that are compared in one search. A tree merge searches at least once per side.
     pub pairs: usize,
-    /// Maximum number of bytes that are read, per side.
+    /// Maximum number of bytes that are read in one search. Files beyond this limit are compared by the ids of their
+    /// chunks (stored pieces of content).
     pub bytes: u64,
 }
 
@@ -59,7 +61,7 @@ pub(super) fn find(
     Ok(())
 }
 
-/// Finds renames from or to the selected paths among unpaired files, even if they do not affect changes of
+/// Finds renames by `side` from or to selected paths among unpaired files, even if the renames do not affect changes of
 /// the other side.
 pub(super) fn find_selected(
     options: RenameOptions,
@@ -83,20 +85,21 @@ pub(super) fn find_selected(
     Ok(())
 }
 
-/// File that may be one side of a rename.
+/// File that may have been renamed, or be the result of a rename.
 #[derive(Debug, Clone, Copy)]
 pub struct RenameCandidate<'c> {
     /// Path of the file.
     pub path: &'c [u8],
-    /// The file.
+    /// Attributes and content of the file.
     pub file: &'c FileNode,
-    /// File that it replaced at the same path; `None` if there was none.
+    /// File that was at the same path before; `None` if there was none.
     pub replaced: Option<&'c FileNode>,
 }
 
-/// Pairs files that were removed from the tree `before` with files that are new in `after` and so similar that they
-/// are probably the same file, edited. Returns old paths by new ones. A file that is still similar to the file that it
-/// replaced is an edit of that file, and in no pair. If a limit is reached, only the first of `added` were compared.
+/// Pairs files that were removed from the tree `before` with files that are new in the tree `after` and so similar that
+/// they are probably the same file, edited. Returns the old path for each new path. A file that is still similar to the
+/// file that it replaced is an edit of that file, and in no pair. If a limit is reached, the last files of `added` are
+/// not compared.
 pub fn pair_similar_files(
     options: RenameOptions,
     (before, removed): (&Tree, &[RenameCandidate<'_>]),
@@ -105,7 +108,7 @@ pub fn pair_similar_files(
     let mut search = RenameSearch::new((before, after), options);
     let candidate =
         |path: &[u8], file: &FileNode, is_old| Candidate { path: path.to_vec(), file: file.clone(), is_old };
-    // All empty files are equal.
+    // All empty files are equal, so they are not paired.
     let has_content = |candidate: &&RenameCandidate<'_>| !candidate.file.extents.is_empty();
     let removed = removed.iter().filter(has_content);
     let removed: Vec<Candidate> = removed.map(|found| candidate(found.path, found.file, true)).collect();
@@ -126,7 +129,7 @@ pub fn pair_similar_files(
     Ok(search.found.into_iter().map(|(from, to)| (to, from)).collect())
 }
 
-/// Removed or added file that may be part of a rename.
+/// Removed or added file that may be part of a rename, with the tree that has it.
 #[derive(Clone)]
 struct Candidate {
     path: Vec<u8>,
@@ -157,8 +160,8 @@ fn candidates(side: &SideChanges<'_>) -> (Vec<Candidate>, Vec<Candidate>) {
     (removed, added)
 }
 
-/// Pairs symlinks with equal targets, first by name, then in order. Those of moved directories are paired
-/// already.
+/// Pairs removed and added symlinks with equal targets: first those with the same name, then the others in the order of
+/// their paths. Symlinks in directories that were moved as a whole are already paired.
 fn pair_symlinks(side: &mut SideChanges<'_>) {
     let mut removed: BTreeMap<&[u8], Vec<&Vec<u8>>> = BTreeMap::new();
     let mut found = Vec::new();
@@ -193,8 +196,11 @@ fn pair_symlinks(side: &mut SideChanges<'_>) {
 
 /// Filter for removed files whose rename affects the merge.
 struct SourceFilter<'c> {
+    /// Changes of the side that may have renamed files.
     side: &'c SideChanges<'c>,
+    /// Changes of the other side.
     other: &'c SideChanges<'c>,
+    /// Directories in which the other side added entries.
     directories_with_additions: HashSet<&'c [u8]>,
 }
 
@@ -212,19 +218,19 @@ impl<'c> SourceFilter<'c> {
     }
 }
 
-/// Maximum number of extents that a search compares: a second of work.
+/// Maximum number of extents (pieces of the content of a file) that a search compares. This takes about a second.
 const EXTENTS_MAX: usize = 4_000_000;
 
 /// Search for pairs of similar files.
 struct RenameSearch<'t> {
     base: &'t Tree,
     tree: &'t Tree,
-    /// Minimum similarity, and the numbers of pairs and bytes that may still be compared.
+    /// Minimum similarity, number of pairs that may still be compared, and number of bytes that may still be read.
     budget: RenameOptions,
-    /// Number of extents of large files that may still be compared.
+    /// Number of extents that may still be compared, of files that are too large to be read.
     extents: usize,
-    /// Hashed pieces of the files read so far ([`super::similarity`]), by path and [`Candidate::is_old`]; `None` for
-    /// files that exceeded the budget.
+    /// Hashed pieces of files ([`super::similarity`]), by path and [`Candidate::is_old`]; `None` for files that were
+    /// not read because they exceeded the budget.
     pieces: HashMap<(Vec<u8>, bool), Option<Pieces>>,
     /// Renames: old path to new path.
     found: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -235,12 +241,13 @@ impl<'t> RenameSearch<'t> {
         Self { base, tree, budget, extents: EXTENTS_MAX, pieces: HashMap::new(), found: BTreeMap::new() }
     }
 
+    /// Returns the minimum similarity as a score; above [`MAX_SCORE`] if it is more than 100 percent.
     fn threshold(&self) -> u64 {
         u64::from(self.budget.similarity) * MAX_SCORE / 100
     }
 
-    /// Pairs files with a unique name if their similarity is at least halfway between the threshold and the
-    /// maximum.
+    /// Pairs a removed and an added file that have the same name, if no other removed or added file has this name, and
+    /// their similarity is at least halfway between the threshold and the maximum.
     fn pair_by_name(
         &mut self,
         removed: &[Candidate],
@@ -263,7 +270,7 @@ impl<'t> RenameSearch<'t> {
         Ok(())
     }
 
-    /// Pairs the remaining files in order of similarity.
+    /// Pairs the remaining files, the most similar first; of equally similar ones, first those with the same name.
     fn pair_by_similarity(&mut self, sources: &[&Candidate], added: &[Candidate]) -> Result<(), StoreError> {
         let taken: BTreeSet<Vec<u8>> = self.found.values().cloned().collect();
         let unpaired = sources.iter().filter(|source| !self.found.contains_key(&source.path));
@@ -296,8 +303,8 @@ impl<'t> RenameSearch<'t> {
         Ok(())
     }
 
-    /// Returns the similarity of two files; 0 if their sizes differ too much to reach the threshold, or a
-    /// limit is reached. Files that are too large to be read are compared by their chunks.
+    /// Returns the similarity of two files as a score; 0 if their sizes differ too much to reach the threshold, or a
+    /// limit is reached. Files that are too large to be read are compared by the ids of their chunks.
     fn score(&mut self, source: &Candidate, target: &Candidate, threshold: u64) -> Result<u64, StoreError> {
         if self.budget.pairs == 0 || !can_reach_score(source.file.size(), target.file.size(), threshold) {
             return Ok(0);
@@ -319,6 +326,7 @@ impl<'t> RenameSearch<'t> {
         })
     }
 
+    /// Reads a file and adds its pieces to `self.pieces`, within the budget.
     fn read_pieces(&mut self, candidate: &Candidate) -> Result<(), StoreError> {
         let key = (candidate.path.clone(), candidate.is_old);
         if self.pieces.contains_key(&key) {
@@ -337,7 +345,7 @@ impl<'t> RenameSearch<'t> {
     }
 }
 
-/// Indexes files by name; `None` if several files have the name.
+/// Returns the only file with each name; `None` for a name that several files have.
 fn unique_names(all: &[Candidate]) -> HashMap<&[u8], Option<&Candidate>> {
     let mut names = HashMap::new();
     for candidate in all {

@@ -9,12 +9,12 @@ use crate::registry::UnknownStrategy;
 
 /// Result of merging two trees.
 pub struct TreeMerge {
-    /// Merged tree: an uncommitted virtual tree over our tree.
+    /// Merged tree: a mutable tree in memory that started as our tree. It is not committed to the store.
     pub tree: VirtualTree,
     /// Conflicts, sorted by path.
     pub conflicts: Vec<TreeConflict>,
-    /// Files whose content is the result of a strategy, sorted by path. Not included are files with an unresolved
-    /// conflict in their content, and files whose content was taken from one side without a strategy.
+    /// Files whose content is the result of a merge strategy, sorted by path. Files with an unresolved conflict in
+    /// their content are not included, nor are files whose content was taken from one side.
     pub merged: Vec<MergedFile>,
 }
 
@@ -25,8 +25,8 @@ impl TreeMerge {
     }
 }
 
-/// File whose content is the result of a strategy. `base`, `ours` and `theirs` are the three versions of the file, each
-/// with its own path, since a side may have renamed it.
+/// File whose content is the result of a merge strategy. `base`, `ours` and `theirs` are the three versions of the
+/// file, each with its own path, since a side may have renamed the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MergedFile {
@@ -43,8 +43,8 @@ pub struct MergedFile {
     /// Decision of the conflict rule about the conflicts in the file; `None` if there were none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decision>,
-    /// History to store with the merged version and to pass to later merges in
-    /// [`TreeOptions::histories`](super::TreeOptions::histories).
+    /// State of the strategy, such as the operations of a CRDT, to store with the merged version and to pass to later
+    /// merges in [`TreeOptions::histories`](super::TreeOptions::histories).
     #[serde(skip)]
     pub history: Option<Vec<u8>>,
 }
@@ -63,4 +63,5 @@ pub enum TreeMergeError {
     Strategy(#[from] UnknownStrategy),
 }
 
+/// Result with the error of a tree merge.
 pub(super) type Result<T, E = TreeMergeError> = std::result::Result<T, E>;

@@ -1,4 +1,4 @@
-//! Slots: the three versions of the leaf (file or symlink) at a path.
+//! Slots: the three versions (base, ours and theirs) of the leaf (file or symlink) at a path.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Slot {
     pub(super) base: Option<TreeVersion>,
     pub(super) ours: Option<TreeVersion>,
     pub(super) theirs: Option<TreeVersion>,
-    /// Entry of our tree at this path. Unlike `ours`, renames do not move it to another slot.
+    /// Leaf of our tree at this path. Unlike `ours`, it stays in this slot if a rename moves versions.
     pub(super) existing: Option<Entry>,
 }
 
@@ -27,6 +27,7 @@ impl Slot {
         }
     }
 
+    /// Returns the version of a side, to change it.
     pub(super) fn side_mut(&mut self, side: Side) -> &mut Option<TreeVersion> {
         match side {
             Side::Ours => &mut self.ours,
@@ -35,7 +36,7 @@ impl Slot {
     }
 }
 
-/// Returns true if two versions are equal, or both absent.
+/// Returns true if two versions have equal content and attributes, or both are absent. Paths and times may differ.
 pub(super) fn are_equal(a: Option<&TreeVersion>, b: Option<&TreeVersion>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => a.entry.node == b.entry.node,

@@ -8,7 +8,7 @@
 //! | both arrays | element by element, see [`arrays`](super::arrays) |
 //! | one removed and one changed, anything else | a conflict |
 //!
-//! The result records the side of each part, so that it can be written with the source text of that side.
+//! The result records the side of each part, so that the part can be written with the source text of that side.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -51,27 +51,29 @@ impl<'d> Documents<'d> {
 pub(crate) enum MergedValue<'d> {
     /// Value of one side, unchanged.
     Whole(Side, &'d SyntaxNode<'d>),
-    /// Container with merged children. The side is the template, whose text and order are used.
+    /// Object or array with merged children. The side is the template: the result keeps its text and order. The node
+    /// is from that side.
     Parts(Side, &'d SyntaxNode<'d>, Vec<Part<'d>>),
 }
 
 /// Child of a merged container.
 #[derive(Debug)]
 pub(crate) struct Part<'d> {
-    /// Index of the child in the template, ascending; `None` for a [`MergedValue::Whole`] that is inserted
+    /// Index of the child in the template, in ascending order; `None` for a [`MergedValue::Whole`] that is inserted
     /// from the other side.
     pub(crate) template_index: Option<usize>,
     pub(crate) value: MergedValue<'d>,
 }
 
 impl<'d> MergedValue<'d> {
-    /// Returns the node of the template side.
+    /// Returns the node of a whole value, or of the template side.
     pub(crate) fn node(&self) -> &'d SyntaxNode<'d> {
         match self {
             Self::Whole(_, node) | Self::Parts(_, node, _) => node,
         }
     }
 
+    /// Returns the side of a whole value, or the template side.
     pub(crate) fn side(&self) -> Side {
         match self {
             Self::Whole(side, _) | Self::Parts(side, _, _) => *side,
@@ -104,7 +106,7 @@ impl<'d> MergedValue<'d> {
                 let by_key = NamedChildren::by_key(children);
                 parts.iter().enumerate().all(|(index, part)| {
                     let key = &part.value.node().key;
-                    // `index` is only a hint where to look first.
+                    // `index` is the position that is tried first.
                     by_key.get(key, index).is_some_and(|child| part.value.equals_except(child, except))
                 })
             }
@@ -118,6 +120,7 @@ impl<'d> MergedValue<'d> {
 pub(crate) struct ValueMerge<'d> {
     /// Merged value, with conflicts resolved in favour of one side; `None` if that side removed the root.
     pub(crate) merged: Option<MergedValue<'d>>,
+    /// All conflicts, also those about adjacent elements.
     pub(crate) conflicts: Vec<ValueConflict>,
     /// Arrays in which both sides changed adjacent elements. If there are no other conflicts, a merge of
     /// lines may still succeed, since an element can span many lines.
@@ -125,20 +128,20 @@ pub(crate) struct ValueMerge<'d> {
 }
 
 impl ValueMerge<'_> {
-    /// Returns true if all conflicts concern adjacent elements of arrays.
+    /// Returns true if there are no conflicts, or all of them concern adjacent elements of arrays.
     pub(crate) fn has_only_adjacent_conflicts(&self) -> bool {
         self.adjacent_conflicts.len() == self.conflicts.len()
     }
 }
 
-/// Names of the elements of the top-level array `cells`, one for each element. Elements with equal names are
-/// versions of the same cell.
+/// Generated names of the cells of a notebook: one for each element of the top-level array `cells`. Elements with equal
+/// names are versions of the same cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CellNames<'d> {
     pub(crate) base: &'d [String],
     pub(crate) ours: &'d [String],
     pub(crate) theirs: &'d [String],
-    /// Display names for paths.
+    /// Display names of cells in the paths of conflicts, by generated name.
     pub(crate) labels: &'d HashMap<String, String>,
 }
 
@@ -148,7 +151,7 @@ impl<'d> CellNames<'d> {
         Self { ours: self.theirs, theirs: self.ours, ..self }
     }
 
-    /// Returns the display name of a cell.
+    /// Returns the display name of the cell with a generated name.
     pub(crate) fn label(self, name: &'d str) -> &'d str {
         self.labels.get(name).map_or(name, String::as_str)
     }
@@ -160,7 +163,7 @@ pub(crate) fn merge<'d>(documents: Documents<'d>, keys: &[String], favored: Side
     merge_cells(documents, keys, favored, None)
 }
 
-/// Merges documents like [`merge`], with names for the elements of the top-level array `cells` of a notebook.
+/// Merges documents like [`merge`]. `cells` are the names of the cells of a notebook; `None` for other documents.
 pub(crate) fn merge_cells<'d>(
     documents: Documents<'d>,
     keys: &[String],
@@ -184,9 +187,12 @@ pub(crate) fn merge_cells<'d>(
 /// Step of the path of a value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Step<'d> {
+    /// Member of an object.
     Key(&'d str),
+    /// Element of an array, by its key field.
     Element {
         field: &'d str,
+        /// Value of the field.
         name: &'d str,
     },
     /// Cell of a notebook, by its display name.
@@ -195,15 +201,18 @@ pub(super) enum Step<'d> {
 
 /// State of a merge of documents.
 pub(super) struct ValueMerger<'d, 'r> {
+    /// Documents of the three versions.
     documents: Documents<'d>,
     /// Fields that identify array elements, in order of precedence.
     pub(super) keys: &'r [String],
     /// Side in favour of which conflicts are resolved.
     pub(super) favored: Side,
+    /// Names of the cells; `None` if the documents are not notebooks.
     cells: Option<CellNames<'d>>,
     /// Path of the current value.
     path: Vec<Step<'d>>,
     conflicts: Vec<ValueConflict>,
+    /// See [`ValueMerge::adjacent_conflicts`].
     adjacent_conflicts: Vec<&'d SyntaxNode<'d>>,
 }
 
@@ -211,7 +220,7 @@ pub(super) struct ValueMerger<'d, 'r> {
 type OptionalNode<'d> = Option<&'d SyntaxNode<'d>>;
 
 impl<'d> ValueMerger<'d, '_> {
-    /// Returns the names of the elements of the current array, if it is the `cells` of a notebook.
+    /// Returns the names of the elements of the current array; `None` if it is not the `cells` of a notebook.
     pub(super) fn notebook_cell_names(&self) -> Option<CellNames<'d>> {
         self.cells.filter(|_| matches!(self.path[..], [Step::Key("cells")]))
     }
@@ -255,37 +264,38 @@ impl<'d> ValueMerger<'d, '_> {
             Some(Value::Object(members)) => *members,
             _ => &[],
         };
-        let three = ChildVersions {
+        let versions = ChildVersions {
             base: NamedChildren::by_key(base),
             ours: NamedChildren::by_key(ours.children()),
             theirs: NamedChildren::by_key(theirs.children()),
         };
         // An empty object does not show how its members are formatted.
         let template = if ours.children().is_empty() { Side::Theirs } else { Side::Ours };
-        let parts = self.merge_named(&three, template, Step::Key);
+        let parts = self.merge_named(&versions, template, Step::Key);
         MergedValue::Parts(template, if template == Side::Ours { ours } else { theirs }, parts)
     }
 
     /// Merges children of the same name in the order of the template. Children that only the other side has
-    /// are inserted after their predecessor. If both sides insert at the same position, children are sorted
-    /// by name, so that the merge is symmetric.
+    /// are inserted after their predecessor. If both sides insert at the same position, the children are sorted
+    /// by name, so that the result does not depend on which side is ours.
     pub(super) fn merge_named(
         &mut self,
-        three: &ChildVersions<'d>,
+        versions: &ChildVersions<'d>,
         template: Side,
         step: impl Fn(&'d str) -> Step<'d>,
     ) -> Vec<Part<'d>> {
         let (template_children, other) = match template {
-            Side::Ours => (&three.ours, &three.theirs),
-            Side::Theirs => (&three.theirs, &three.ours),
+            Side::Ours => (&versions.ours, &versions.theirs),
+            Side::Theirs => (&versions.theirs, &versions.ours),
         };
-        let mut insertions = self.insertions(three, template_children, other, &step).into_iter().peekable();
+        let mut insertions =
+            self.insertions(versions, template_children, other, &step).into_iter().peekable();
         let mut parts = Vec::with_capacity(template_children.nodes.len());
         for index in 0..template_children.nodes.len() {
             let name = template_children.name(index);
-            let Some(value) = self.merge_name(three, name, index, &step) else { continue };
-            // All insertions before a child of both sides come first. A child that only the template has is
-            // itself an insertion, maybe at the same position, so there the names decide.
+            let Some(value) = self.merge_name(versions, name, index, &step) else { continue };
+            // Insertions come before a child that both sides have. A child that only the template has is itself an
+            // insertion, maybe at the same position. Then the names decide the order.
             let is_in_both = || other.find(name, index).is_some();
             while let Some(insertion) = insertions.next_if(|insertion| {
                 insertion.before <= index && (is_in_both() || sorts_before(insertion.name, name))
@@ -301,7 +311,7 @@ impl<'d> ValueMerger<'d, '_> {
     /// Returns the children that only the other side has, each with its position in the template.
     fn insertions(
         &mut self,
-        three: &ChildVersions<'d>,
+        versions: &ChildVersions<'d>,
         template_children: &NamedChildren<'d, 'd>,
         other: &NamedChildren<'d, 'd>,
         step: &impl Fn(&'d str) -> Step<'d>,
@@ -311,7 +321,7 @@ impl<'d> ValueMerger<'d, '_> {
             let name = other.name(index);
             if let Some(template_index) = template_children.find(name, index) {
                 before = template_index + 1;
-            } else if let Some(value) = self.merge_name(three, name, index, step) {
+            } else if let Some(value) = self.merge_name(versions, name, index, step) {
                 insertions.push(Insertion { before, name, part: Part { template_index: None, value } });
             }
         }
@@ -320,16 +330,17 @@ impl<'d> ValueMerger<'d, '_> {
         insertions
     }
 
+    /// Merges the children with one name. `hint` is the index that is tried first in each version.
     fn merge_name(
         &mut self,
-        three: &ChildVersions<'d>,
+        versions: &ChildVersions<'d>,
         name: &'d str,
         hint: usize,
         step: &impl Fn(&'d str) -> Step<'d>,
     ) -> Option<MergedValue<'d>> {
         self.path.push(step(name));
         let [base, ours, theirs] =
-            [&three.base, &three.ours, &three.theirs].map(|named| named.get(name, hint));
+            [&versions.base, &versions.ours, &versions.theirs].map(|named| named.get(name, hint));
         let merged = self.merge_values(base, ours, theirs);
         self.path.pop();
         merged
@@ -368,11 +379,12 @@ impl<'d> ValueMerger<'d, '_> {
     }
 }
 
-/// Child that only the other side has.
+/// Child that only the other side has, to be inserted into the template.
 struct Insertion<'d> {
-    /// Index in the template before which it is inserted.
+    /// Index in the template before which the child is inserted.
     before: usize,
     name: &'d str,
+    /// Child to insert.
     part: Part<'d>,
 }
 
@@ -384,6 +396,7 @@ pub(super) struct ChildVersions<'d> {
     pub(super) theirs: NamedChildren<'d, 'd>,
 }
 
+/// Formats a path for [`ValueConflict::path`].
 fn display_path(path: &[Step<'_>]) -> String {
     let mut display_path = String::new();
     for step in path {

@@ -1,4 +1,5 @@
-//! Lookup of children of a container by name.
+//! Lookup of children of a container by name: members of an object by key, and elements of an array by a key field or
+//! by generated names.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -9,15 +10,17 @@ use super::{SyntaxNode, Value};
 /// Maximum number of children for a linear search. Up to this number, it is faster than building an index.
 pub(super) const LINEAR_SEARCH_MAX: usize = 16;
 
-/// Children of a container by name. Names are unique, except that [`Self::by_key`] does not check it: see
-/// [`Self::has_duplicates`]. With duplicates, it is not defined which child is found.
+/// Children of a container by name. Names are unique, except that [`Self::by_key`] does not check that: see
+/// [`Self::has_duplicates`]. If several children have a name, a lookup returns any of them.
 #[derive(Debug, Default)]
 pub(crate) struct NamedChildren<'d, 'a> {
     pub(crate) nodes: &'d [SyntaxNode<'a>],
     names: Names<'d, 'a>,
+    /// Index of each child by name, built when a lookup needs it.
     index: OnceCell<HashMap<&'d str, usize>>,
 }
 
+/// Source of the names of children.
 #[derive(Debug, Default)]
 enum Names<'d, 'a> {
     /// Keys of an object's members.
@@ -43,7 +46,7 @@ impl<'d, 'a> NamedChildren<'d, 'a> {
         (!named.has_duplicates()).then_some(named)
     }
 
-    /// Creates a lookup by `names`, which must be unique. There is one for each child.
+    /// Creates a lookup by `names`: one for each child, and all unique.
     pub(crate) fn with_names(nodes: &'d [SyntaxNode<'a>], names: &'d [String]) -> Self {
         Self { nodes, names: Names::External(names), index: OnceCell::new() }
     }
@@ -76,6 +79,7 @@ impl<'d, 'a> NamedChildren<'d, 'a> {
         self.find(name, hint).map(|index| &self.nodes[index])
     }
 
+    /// Returns true if several children have the same name.
     pub(crate) fn has_duplicates(&self) -> bool {
         let length = self.nodes.len();
         // Sorted names, which are common, need no index.
@@ -93,8 +97,8 @@ impl<'d, 'a> NamedChildren<'d, 'a> {
     }
 }
 
-/// Returns true if a name sorts before another. Names of digits alone come first, the shorter ones before the longer
-/// ones (so by value, without leading zeros).
+/// Returns true if the name `a` sorts before `b`. Names that consist of digits come first, ordered by length and then
+/// as text: that is the order of their values if they have no leading zeros. All other names are ordered as text.
 pub(super) fn sorts_before(a: &str, b: &str) -> bool {
     let rank = |name: &str| {
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
@@ -103,7 +107,8 @@ pub(super) fn sorts_before(a: &str, b: &str) -> bool {
     (rank(a), a) < (rank(b), b)
 }
 
-/// Returns the value of an element's field, if it is a scalar.
+/// Returns the value of a field of an array element; `None` if the element is not an object, does not have the field,
+/// or the value is not a scalar.
 fn scalar_field<'d, 'a>(node: &'d SyntaxNode<'a>, field: &str) -> Option<&'d SyntaxNode<'a>> {
     let Value::Object(members) = &node.value else { return None };
     let member = members.iter().find(|member| member.key == field)?;
@@ -113,7 +118,7 @@ fn scalar_field<'d, 'a>(node: &'d SyntaxNode<'a>, field: &str) -> Option<&'d Syn
     }
 }
 
-/// Formats a name for a path, quoted if it has special characters.
+/// Formats a name for the path of a value, in quotes if it is empty or has special characters.
 pub(crate) fn display_name(name: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-$/@".contains(&byte) || !byte.is_ascii();
     if !name.is_empty() && name.bytes().all(is_plain) {

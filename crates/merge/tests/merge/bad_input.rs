@@ -1,4 +1,4 @@
-//! Invalid and unusual input has a defined result.
+//! Invalid and unusual input: such files are merged as lines or as binary, in bounded time.
 
 use workspace_merge::{ConflictLocation, FileMerge, FileSettings};
 
@@ -6,6 +6,7 @@ use crate::documents::{conflicts, merged, merged_bytes};
 
 const PATHS: [&str; 3] = ["a.json", "a.toml", "a.yaml"];
 
+/// Merges bytes with the default settings.
 fn bytes(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) -> FileMerge {
     merged_bytes(&FileSettings::default(), path, Some(base), ours, theirs)
 }
@@ -50,7 +51,8 @@ fn empty_files_are_merged_as_lines() {
 #[test]
 fn deep_nesting_is_merged_as_lines() {
     let depth = 10_000;
-    let all = [
+    // Path, and the text before and after the innermost value.
+    let documents = [
         ("a.json", "[".repeat(depth), "]".repeat(depth)),
         ("a.json", "{\"a\":".repeat(depth), "}".repeat(depth)),
         ("a.json", "[".repeat(depth), String::new()),
@@ -68,9 +70,9 @@ fn deep_nesting_is_merged_as_lines() {
         ("a.toml", format!("{}a = 1\n", "a.".repeat(depth)), String::new()),
         ("a.toml", format!("a = {{ {}a = 1 }}\n", "a.".repeat(depth)), String::new()),
     ];
-    for (path, open, close) in &all {
-        let with = |text: &str| format!("# {text}\n\n\n{open}{close}\n\n\n# {text}\n");
-        let merged = merged(path, Some(&with("1")), &with("2"), &with("3"));
+    for (path, open, close) in &documents {
+        let with_comment = |text: &str| format!("# {text}\n\n\n{open}{close}\n\n\n# {text}\n");
+        let merged = merged(path, Some(&with_comment("1")), &with_comment("2"), &with_comment("3"));
         assert_eq!(reporting_strategy(&merged), "text", "{path} {}", &open[..12]);
     }
 }
@@ -95,13 +97,18 @@ fn duplicate_keys_are_merged_as_lines() {
 fn huge_numbers_keep_their_digits() {
     let digits = "1".repeat(400);
     for (path, separator) in [("a.json", "\": "), ("a.yaml", "\": ")] {
-        let of = |number: &str| format!("{{\"a{separator}{number}, \"b{separator}0}}");
+        let document = |number: &str| format!("{{\"a{separator}{number}, \"b{separator}0}}");
         let longer = format!("{digits}1");
-        let merged = merged(path, Some(&of("1e999")), &of(&digits), &of("1e999").replace('0', "-0.0e-9"));
+        let merged = merged(
+            path,
+            Some(&document("1e999")),
+            &document(&digits),
+            &document("1e999").replace('0', "-0.0e-9"),
+        );
         assert_eq!(merged.conflict, None, "{path}");
-        let expected = of(&digits).replace("0}", "-0.0e-9}");
+        let expected = document(&digits).replace("0}", "-0.0e-9}");
         assert_eq!(String::from_utf8(merged.merged.content).unwrap(), expected);
-        assert_eq!(conflicts(path, Some(&of("1e999")), &of(&digits), &of(&longer)), ["a"]);
+        assert_eq!(conflicts(path, Some(&document("1e999")), &document(&digits), &document(&longer)), ["a"]);
     }
 }
 
@@ -118,16 +125,16 @@ fn mixed_line_endings_are_kept() {
 
 #[test]
 fn long_lines_and_many_values_merge_in_linear_time() {
-    // Everything on one line, and every second value changed by each side.
-    let of = |first: usize, second: usize| {
+    // Our side changes every value with an even number, their side all others.
+    let document = |even: usize, odd: usize| {
         let members = (0..40_000).map(|number| {
-            let value = if number % 2 == 0 { first } else { second };
+            let value = if number % 2 == 0 { even } else { odd };
             format!("\"k{number}\":{{\n\"v\":{value}}}")
         });
         format!("{{{}}}", members.collect::<Vec<_>>().join(","))
     };
     for one_line in [true, false] {
-        let [base, ours, theirs, both] = [of(1, 1), of(2, 1), of(1, 2), of(2, 2)]
+        let [base, ours, theirs, both] = [document(1, 1), document(2, 1), document(1, 2), document(2, 2)]
             .map(|text| if one_line { text.replace('\n', "") } else { text });
         let merged = merged("a.json", Some(&base), &ours, &theirs);
         assert_eq!(merged.conflict, None);
@@ -137,12 +144,12 @@ fn long_lines_and_many_values_merge_in_linear_time() {
 
 #[test]
 fn arrays_of_equal_values_merge_in_linear_time() {
-    let of = |count: usize, last: &str| format!("[{}{last}]", "0,".repeat(count));
-    let merged = merged("a.json", Some(&of(50_000, "1")), &of(60_000, "1"), &of(50_000, "2"));
+    let array = |count: usize, last: &str| format!("[{}{last}]", "0,".repeat(count));
+    let merged = merged("a.json", Some(&array(50_000, "1")), &array(60_000, "1"), &array(50_000, "2"));
     let locations = merged.conflict.map(|conflict| conflict.locations).unwrap_or_default();
     assert!(
         locations
             .iter()
-            .all(|place| matches!(place, ConflictLocation::Value(value) if value.path.is_empty()))
+            .all(|location| matches!(location, ConflictLocation::Value(value) if value.path.is_empty()))
     );
 }

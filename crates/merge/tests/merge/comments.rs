@@ -1,52 +1,60 @@
-//! Values keep their comments in every format.
+//! Comments in JSON, YAML and TOML: each value keeps its comments, and the comments of both sides are merged.
 
 use crate::documents::{clean, merged};
 use crate::git::Rng;
 
-/// Format, with its syntax for members with comments.
+/// Syntax of a format for an object whose members have comments.
 struct Format {
+    /// Path whose extension selects the format.
     path: &'static str,
-    sign: &'static str,
+    /// Start of a line comment.
+    comment_prefix: &'static str,
+    /// Text before the first member.
     open: &'static str,
+    /// Text after the last member.
     close: &'static str,
 }
 
 const FORMATS: [Format; 3] = [
-    Format { path: "a.yaml", sign: "#", open: "", close: "" },
-    Format { path: "a.toml", sign: "#", open: "", close: "" },
-    Format { path: "a.jsonc", sign: "//", open: "{\n", close: "}\n" },
+    Format { path: "a.yaml", comment_prefix: "#", open: "", close: "" },
+    Format { path: "a.toml", comment_prefix: "#", open: "", close: "" },
+    Format { path: "a.jsonc", comment_prefix: "//", open: "{\n", close: "}\n" },
 ];
 
-/// Member with its comments.
+/// Member of an object with its comments. A comment is written as its position and a number.
 #[derive(Debug, Clone, PartialEq)]
 struct Member {
     value: usize,
+    /// Number of the comment on the line above.
     above: Option<usize>,
+    /// Number of the comment behind the value on the same line.
     trailing: Option<usize>,
 }
 
 impl Format {
+    /// Writes an object. The keys of its members are `k0`, `k1` and so on.
     fn write(&self, members: &[Member]) -> String {
         let mut text = self.open.to_owned();
         for (number, Member { value, above, trailing }) in members.iter().enumerate() {
             let comma = if number + 1 < members.len() { "," } else { "" };
             if let Some(above) = above {
-                text += &format!("  {} above {above}\n", self.sign);
+                text += &format!("  {} above {above}\n", self.comment_prefix);
             }
             text += &match self.path {
                 "a.yaml" => format!("  k{number}: {value}"),
                 "a.toml" => format!("  k{number} = {value}"),
                 _ => format!("  \"k{number}\": {value}{comma}"),
             };
-            text += &trailing.map_or(String::new(), |trailing| format!(" {} trailing {trailing}", self.sign));
+            text += &trailing
+                .map_or(String::new(), |trailing| format!(" {} trailing {trailing}", self.comment_prefix));
             text.push('\n');
         }
         text + self.close
     }
 }
 
-/// Merges a value in the model; `None` if both sides changed it differently.
-fn merge_in_model<T: PartialEq + Clone>(base: &T, ours: &T, theirs: &T) -> Option<T> {
+/// Merges a value or a comment as the tested merge should; `None` if both sides changed it differently.
+fn expected_merge<T: PartialEq + Clone>(base: &T, ours: &T, theirs: &T) -> Option<T> {
     match (ours == base, theirs == base) {
         (true, _) => Some(theirs.clone()),
         (_, true) => Some(ours.clone()),
@@ -96,19 +104,24 @@ fn a_comment_after_a_scalar_root_is_not_moved_before_it() {
 
 #[test]
 fn comments_are_merged_per_value() {
-    let (mut clean, mut all) = (0, 0);
+    // Number of clean merges, and of merges that can be clean.
+    let (mut clean, mut mergeable) = (0, 0);
     for seed in 0..400 {
         let mut rng = Rng(seed);
-        // Few different comments, so that many values have the same one.
-        let comment = |rng: &mut Rng| (rng.below(3) > 0).then(|| rng.below(3));
+        // There are few different comments, so that many values have the same comment.
+        let random_comment = |rng: &mut Rng| (rng.below(3) > 0).then(|| rng.below(3));
         let base: Vec<Member> = (0..2 + rng.below(5))
-            .map(|_| Member { value: rng.below(3), above: comment(&mut rng), trailing: comment(&mut rng) })
+            .map(|_| Member {
+                value: rng.below(3),
+                above: random_comment(&mut rng),
+                trailing: random_comment(&mut rng),
+            })
             .collect();
-        // Removed comments are not merged, since programs that rewrite a document drop them: sides remove
-        // none here.
-        let other = |rng: &mut Rng, was: Option<usize>| match was {
+        // Sides remove no comments here. A removal would not be merged, since programs that rewrite a document often
+        // drop comments.
+        let other_comment = |rng: &mut Rng, old: Option<usize>| match old {
             Some(_) => Some(rng.below(3)),
-            None => comment(rng),
+            None => random_comment(rng),
         };
         let mut side = || {
             let mut side = base.clone();
@@ -118,18 +131,18 @@ fn comments_are_merged_per_value() {
                     1 => {
                         *member = Member {
                             value: 10 + rng.below(3),
-                            trailing: other(&mut rng, member.trailing),
+                            trailing: other_comment(&mut rng, member.trailing),
                             ..member.clone()
                         }
                     }
                     2 => {
                         *member = Member {
                             value: 10 + rng.below(3),
-                            above: other(&mut rng, member.above),
+                            above: other_comment(&mut rng, member.above),
                             ..member.clone()
                         }
                     }
-                    3 => member.trailing = other(&mut rng, member.trailing),
+                    3 => member.trailing = other_comment(&mut rng, member.trailing),
                     _ => {}
                 }
             }
@@ -137,19 +150,19 @@ fn comments_are_merged_per_value() {
         };
         let (ours, theirs) = (side(), side());
         let expected: Option<Vec<Member>> = (0..base.len())
-            .map(|at| {
-                let (base, ours, theirs) = (&base[at], &ours[at], &theirs[at]);
+            .map(|index| {
+                let (base, ours, theirs) = (&base[index], &ours[index], &theirs[index]);
                 Some(Member {
-                    value: merge_in_model(&base.value, &ours.value, &theirs.value)?,
-                    above: merge_in_model(&base.above, &ours.above, &theirs.above)?,
-                    trailing: merge_in_model(&base.trailing, &ours.trailing, &theirs.trailing)?,
+                    value: expected_merge(&base.value, &ours.value, &theirs.value)?,
+                    above: expected_merge(&base.above, &ours.above, &theirs.above)?,
+                    trailing: expected_merge(&base.trailing, &ours.trailing, &theirs.trailing)?,
                 })
             })
             .collect();
         for format in &FORMATS {
             let [base, ours, theirs] = [&base, &ours, &theirs].map(|members| format.write(members));
             let result = merged(format.path, Some(&base), &ours, &theirs);
-            all += usize::from(expected.is_some());
+            mergeable += usize::from(expected.is_some());
             if result.conflict.is_some() {
                 continue;
             }
@@ -159,5 +172,5 @@ fn comments_are_merged_per_value() {
             clean += 1;
         }
     }
-    assert!(clean * 10 > all * 9, "{clean} of {all} are merged");
+    assert!(clean * 10 > mergeable * 9, "{clean} of {mergeable} are merged");
 }

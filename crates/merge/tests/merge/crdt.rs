@@ -1,4 +1,5 @@
-//! `.crdt.json` files never conflict, and the result does not depend on the order.
+//! Merges of `.crdt.json` files: concurrent changes never conflict, and the result does not depend on the order in
+//! which sides are merged. The history of a version is the state that the CRDT stores with it.
 
 use workspace_merge::{CrdtType, FileSettings, Histories, Input, Strategies, Versions, merge_file};
 
@@ -12,6 +13,7 @@ struct Version {
 }
 
 impl Version {
+    /// Creates a version without a history.
     fn plain(text: &str) -> Self {
         Self { content: text.as_bytes().to_vec(), history: None }
     }
@@ -21,6 +23,7 @@ impl Version {
     }
 }
 
+/// Merges their version into ours, and returns the result with its new history. Fails on a conflict.
 fn merge_by(settings: &FileSettings, base: &Version, ours: &Version, theirs: &str) -> Version {
     let versions = Versions { base: Some(&base.content), ours: &ours.content, theirs: theirs.as_bytes() };
     let histories = Histories { base: base.history.as_deref(), ours: ours.history.as_deref() };
@@ -30,10 +33,12 @@ fn merge_by(settings: &FileSettings, base: &Version, ours: &Version, theirs: &st
     Version { content: merged.merged.content, history: merged.merged.history }
 }
 
+/// Merges with the default settings.
 fn merge(base: &Version, ours: &Version, theirs: &str) -> Version {
     merge_by(&FileSettings::default(), base, ours, theirs)
 }
 
+/// Returns the content without whitespace.
 fn compact(version: &Version) -> String {
     version.text().split_whitespace().collect()
 }
@@ -44,7 +49,7 @@ fn changes_of_both_sides_are_merged() {
     let first = merge(&base, &base, r#"{"tasks": ["zero", "one"], "owner": "a", "done": 2}"#);
     let second = merge(&base, &first, r#"{"tasks": ["one", "two"], "done": 1, "more": {"x": 1.50}}"#);
     assert_eq!(compact(&second), r#"{"done":2,"more":{"x":1.50},"tasks":["zero","one","two"]}"#);
-    // The next merge continues from the last version.
+    // The next merge has the last version as its base.
     let third = merge(&second, &second, &second.text().replace("\"two\"", "\"TWO\""));
     let fourth = merge(&second, &third, &second.text().replace("\"zero\",", ""));
     assert_eq!(compact(&fourth), r#"{"done":2,"more":{"x":1.50},"tasks":["one","TWO"]}"#);
@@ -61,6 +66,7 @@ fn schema_selects_counters_and_sets() {
     assert_eq!(compact(&second), r#"{"tags":["y","z"],"votes":{"a":6}}"#);
 }
 
+/// Returns settings with CRDT types by path.
 fn settings_of(schema: &[(&str, CrdtType)]) -> FileSettings {
     let schema = schema.iter().map(|(path, kind)| ((*path).to_owned(), *kind)).collect();
     FileSettings { schema, ..FileSettings::default() }
@@ -84,14 +90,14 @@ fn equal_increments_of_a_counter_add_up() {
     assert_eq!(merge(r#"{"n":5}"#, &[r#"{"n":6}"#, r#"{"n":6}"#]), r#"{"n":7}"#);
     assert_eq!(merge(r#"{"n":0}"#, &[r#"{"n":1}"#; 3]), r#"{"n":3}"#);
     assert_eq!(merge(r#"{"n":9}"#, &[r#"{"n":4}"#, r#"{"n":4}"#, r#"{"n":10}"#]), r#"{"n":0}"#);
-    // Without a history, as in git's merge driver.
+    // Without stored histories.
     let [base, side] = [r#"{"n":5}"#, r#"{"n":6}"#].map(Version::plain);
     assert_eq!(compact(&merge_by(&settings, &base, &side, &side.text())), r#"{"n":7}"#);
     // Equal changes of other values count once.
     let base = r#"{"votes":{"a":1},"list":[1]}"#;
     let side = r#"{"votes":{"a":3},"list":[1,2],"x":"y"}"#;
     assert_eq!(merge(base, &[side; 2]), r#"{"list":[1,2],"votes":{"a":5},"x":"y"}"#);
-    // Elements of an array stay the same ones after another one was inserted before them.
+    // Counters in array elements belong to their elements, also after another element was inserted before them.
     let base = r#"{"items":[{"id":1,"n":1},{"id":2,"n":1}]}"#;
     let one = r#"{"items":[{"id":0,"n":7},{"id":1,"n":2},{"id":2,"n":1}]}"#;
     let other = r#"{"items":[{"id":1,"n":2},{"id":2,"n":4}]}"#;
@@ -115,7 +121,7 @@ fn counters_created_by_both_sides_are_summed() {
 }
 
 #[test]
-fn a_change_of_one_side_is_the_result_also_where_elements_with_counters_are_replaced() {
+fn a_change_by_one_side_is_the_result_even_if_it_replaces_elements_with_counters() {
     let settings = settings_of(&[("items.*.n", CrdtType::Counter), ("items.*.deep.*.n", CrdtType::Counter)]);
     let with_counter = r#"{"items":[{"n":5}]}"#;
     for base in [r#"{"items":["todo"]}"#, r#"{"items":[[1]]}"#, r#"{"items":["x","y"]}"#, "{}"] {
@@ -132,6 +138,7 @@ fn a_change_of_one_side_is_the_result_also_where_elements_with_counters_are_repl
     for seed in 2000..2400 {
         let mut rng = Rng(seed);
         let (base, side) = (object(&mut rng, 4), object(&mut rng, 4));
+        // The side in canonical format.
         let expected = merge_all(&settings, &side, &[&side]);
         assert_eq!(merge_all(&settings, &base, &[&side]), expected, "{seed}: {base} {side}");
     }
@@ -141,16 +148,17 @@ fn a_change_of_one_side_is_the_result_also_where_elements_with_counters_are_repl
 fn counters_do_not_overflow() {
     let settings = settings_of(&[("n", CrdtType::Counter)]);
     let (max, min) = (i64::MAX, i64::MIN);
-    let at = |number: i128| format!(r#"{{"n":{number}}}"#);
-    let sides = [at(max.into()), at(max.into())];
+    let document = |number: i128| format!(r#"{{"n":{number}}}"#);
+    let sides = [document(max.into()), document(max.into())];
     let sides = [sides[0].as_str(), &sides[1]];
-    assert_eq!(merge_all(&settings, &at(0), &sides), at(2 * i128::from(max)));
-    assert_eq!(merge_all(&settings, &at(min.into()), &sides), at(2 * i128::from(max) - i128::from(min)));
-    // Counting continues from there.
-    let over = at(2 * i128::from(max) + 1);
+    assert_eq!(merge_all(&settings, &document(0), &sides), document(2 * i128::from(max)));
+    let sum = 2 * i128::from(max) - i128::from(min);
+    assert_eq!(merge_all(&settings, &document(min.into()), &sides), document(sum));
+    // A counter over the range of 64 bits can still be incremented.
+    let incremented = document(2 * i128::from(max) + 1);
     assert_eq!(
-        merge_all(&settings, &at(2 * i128::from(max)), &[over.as_str(); 2]),
-        at(2 * i128::from(max) + 2)
+        merge_all(&settings, &document(2 * i128::from(max)), &[incremented.as_str(); 2]),
+        document(2 * i128::from(max) + 2)
     );
 }
 
@@ -171,26 +179,30 @@ fn documents_over_the_value_limit_conflict() {
 #[test]
 fn large_documents_are_merged() {
     let count = 40_000;
-    let member =
-        |at: usize, by: usize| format!("\"k{at}\":{}", if at % 1_000 == by { at + count } else { at });
-    let element =
-        |at: usize, by: usize| format!("{{\"at\":{}}}", if at % 1_000 == by { at + count } else { at });
-    let text = |by: usize, more: &str| {
-        let members: Vec<_> = (0..count).map(|at| member(at, by)).collect();
-        let elements: Vec<_> = (0..count / 4).map(|at| element(at, by)).collect();
+    // The values whose index modulo 1,000 is `changed` are changed; none for 1,000.
+    let member = |index: usize, changed: usize| {
+        format!("\"k{index}\":{}", if index % 1_000 == changed { index + count } else { index })
+    };
+    let element = |index: usize, changed: usize| {
+        format!("{{\"at\":{}}}", if index % 1_000 == changed { index + count } else { index })
+    };
+    let text = |changed: usize, more: &str| {
+        let members: Vec<_> = (0..count).map(|index| member(index, changed)).collect();
+        let elements: Vec<_> = (0..count / 4).map(|index| element(index, changed)).collect();
         format!("{{\"map\":{{{}}},\"list\":[{}{more}]}}", members.join(","), elements.join(","))
     };
     let base = Version::plain(&text(1_000, ""));
     let ours = Version::plain(&text(3, ",{\"by\":\"ours\"}"));
     let merged = merge(&base, &ours, &text(7, ""));
     let merged: serde_json::Value = serde_json::from_str(&merged.text()).unwrap();
-    let expected = |at: usize| if at % 1_000 == 3 || at % 1_000 == 7 { at + count } else { at };
-    for at in 0..count {
-        assert_eq!(merged["map"][format!("k{at}")], expected(at));
+    let expected =
+        |index: usize| if index % 1_000 == 3 || index % 1_000 == 7 { index + count } else { index };
+    for index in 0..count {
+        assert_eq!(merged["map"][format!("k{index}")], expected(index));
     }
     let list = merged["list"].as_array().unwrap();
     assert_eq!(list.len(), count / 4 + 1);
-    assert!(list.iter().take(count / 4).enumerate().all(|(at, found)| found["at"] == expected(at)));
+    assert!(list.iter().take(count / 4).enumerate().all(|(index, element)| element["at"] == expected(index)));
     assert_eq!(list[count / 4]["by"], "ours");
 }
 
@@ -206,13 +218,14 @@ fn counters_and_sets_do_not_depend_on_merge_order() {
     for seed in 1000..1060 {
         let mut rng = Rng(seed);
         let base = object(&mut rng, 3);
-        let mut agents: Vec<String> = (0..3).map(|_| object(&mut rng, 3)).collect();
+        let mut sides: Vec<String> = (0..3).map(|_| object(&mut rng, 3)).collect();
         if seed % 3 == 0 {
-            agents[2] = agents[0].clone();
+            sides[2] = sides[0].clone();
         }
-        let results = orders.map(|order| merge_all(&settings, &base, &order.map(|at| agents[at].as_str())));
+        let results =
+            orders.map(|order| merge_all(&settings, &base, &order.map(|index| sides[index].as_str())));
         for result in &results {
-            assert_eq!(*result, results[0], "{seed}: {base} {agents:?}");
+            assert_eq!(*result, results[0], "{seed}: {base} {sides:?}");
         }
     }
 }
@@ -267,24 +280,27 @@ fn mismatched_history_is_ignored() {
     }
 }
 
+/// Returns a random JSON value with at most `depth` levels of arrays and objects.
 fn random(rng: &mut Rng, depth: usize) -> String {
     match rng.below(if depth == 0 { 3 } else { 5 }) {
         0 => rng.below(4).to_string(),
         1 => format!("\"{}\"", ["a", "b", "c"][rng.below(3)]),
         2 => "null".to_owned(),
         3 => {
-            let all: Vec<_> = (0..rng.below(4)).map(|_| random(rng, depth - 1)).collect();
-            format!("[{}]", all.join(","))
+            let elements: Vec<_> = (0..rng.below(4)).map(|_| random(rng, depth - 1)).collect();
+            format!("[{}]", elements.join(","))
         }
         _ => object(rng, depth),
     }
 }
 
+/// Returns a random JSON object with at most `depth` levels.
 fn object(rng: &mut Rng, depth: usize) -> String {
     let keys = ["p", "q", "r", "s"];
-    let taken: Vec<_> = keys.iter().filter(|_| rng.below(3) > 0).collect();
-    let all: Vec<_> = taken.into_iter().map(|key| format!("\"{key}\":{}", random(rng, depth - 1))).collect();
-    format!("{{{}}}", all.join(","))
+    let keys: Vec<_> = keys.iter().filter(|_| rng.below(3) > 0).collect();
+    let members: Vec<_> =
+        keys.into_iter().map(|key| format!("\"{key}\":{}", random(rng, depth - 1))).collect();
+    format!("{{{}}}", members.join(","))
 }
 
 #[test]
@@ -293,20 +309,20 @@ fn result_does_not_depend_on_merge_order() {
     for seed in 0..60 {
         let mut rng = Rng(seed);
         let base = Version::plain(&object(&mut rng, 3));
-        let agents: Vec<String> = (0..3).map(|_| object(&mut rng, 3)).collect();
+        let sides: Vec<String> = (0..3).map(|_| object(&mut rng, 3)).collect();
         let results: Vec<String> = orders
             .iter()
             .map(|order| {
                 let mut head = base.clone();
-                for agent in order {
-                    head = merge(&base, &head, &agents[*agent]);
+                for index in order {
+                    head = merge(&base, &head, &sides[*index]);
                 }
                 head.text()
             })
             .collect();
         assert!(
             results.windows(2).all(|pair| pair[0] == pair[1]),
-            "{seed}: {} {agents:?} {results:?}",
+            "{seed}: {} {sides:?} {results:?}",
             base.text()
         );
     }

@@ -1,4 +1,5 @@
-//! Helpers for tests of documents.
+//! Helpers that merge three versions of a file with the default strategies. A path selects the strategy by its
+//! extension.
 
 use workspace_merge::{ConflictLocation, FileMerge, FileSettings, Input, Strategies, Versions, merge_file};
 
@@ -24,22 +25,22 @@ pub(crate) fn merged_by(
     merged_bytes(settings, path, base.map(str::as_bytes), ours.as_bytes(), theirs.as_bytes())
 }
 
-/// Merges texts.
+/// Merges texts with the default settings.
 pub(crate) fn merged(path: &str, base: Option<&str>, ours: &str, theirs: &str) -> FileMerge {
     merged_by(&FileSettings::default(), path, base, ours, theirs)
 }
 
-/// Merges texts, and fails on a conflict.
+/// Merges texts, and returns the merged text. Without `base`, both sides added the file. Fails on a conflict.
 pub(crate) fn clean(path: &str, base: Option<&str>, ours: &str, theirs: &str) -> String {
     let merged = merged(path, base, ours, theirs);
     assert_eq!(merged.conflict, None);
     String::from_utf8(merged.merged.content).unwrap()
 }
 
-/// Returns the paths of conflicting values.
+/// Merges texts, and returns the paths of the conflicting values. Fails if there is no conflict, or lines conflict.
 pub(crate) fn conflicts(path: &str, base: Option<&str>, ours: &str, theirs: &str) -> Vec<String> {
     let conflict = merged(path, base, ours, theirs).conflict.expect("a conflict");
-    let path = |place: ConflictLocation| match place {
+    let path = |location: ConflictLocation| match location {
         ConflictLocation::Value(value) => value.path,
         ConflictLocation::Lines(_) => panic!("a conflict of lines"),
     };

@@ -11,10 +11,11 @@ use workspace_merge::{
 use crate::model::git_version;
 use crate::repository::Repository;
 
-/// Pseudo-random numbers, the same on each run.
+/// Generator of pseudo-random numbers; the field is the seed. A seed gives the same numbers on each run.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
+    /// Returns a number below `end`.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
@@ -31,9 +32,11 @@ struct Triple {
     theirs: Vec<u8>,
 }
 
-const WORDS: [&str; 12] =
+/// Lines of random texts. There are few, so that lines repeat.
+const LINES: [&str; 12] =
     ["a", "b", "c", "d", "e", "}", "{", "", "    x", "        return;", "//", "long line of words"];
 
+/// Joins lines. One of ten texts has no line ending at its end.
 fn text(lines: &[&str], rng: &mut Rng, crlf: bool) -> Vec<u8> {
     let end = if crlf { "\r\n" } else { "\n" };
     let mut text = lines.iter().map(|line| format!("{line}{end}")).collect::<String>();
@@ -43,21 +46,23 @@ fn text(lines: &[&str], rng: &mut Rng, crlf: bool) -> Vec<u8> {
     text.into_bytes()
 }
 
+/// Returns the lines of a base after up to three random replacements of ranges.
 fn edited<'a>(base: &[&'a str], rng: &mut Rng) -> Vec<&'a str> {
     let mut lines = base.to_vec();
     for _ in 0..rng.below(4) {
         let start = rng.below(lines.len() + 1);
         let end = (start + rng.below(3)).min(lines.len());
-        let new: Vec<&str> = (0..rng.below(3)).map(|_| WORDS[rng.below(WORDS.len())]).collect();
+        let new: Vec<&str> = (0..rng.below(3)).map(|_| LINES[rng.below(LINES.len())]).collect();
         lines.splice(start..end, new);
     }
     lines
 }
 
-fn random(seed: usize) -> Triple {
+/// Returns a triple of random texts. Some have CR LF as line ending, and in some of these their side has LF.
+fn random_triple(seed: usize) -> Triple {
     let mut rng = Rng(seed as u64);
     let length = if seed.is_multiple_of(5) { 60 } else { 14 };
-    let base: Vec<&str> = (0..rng.below(length)).map(|_| WORDS[rng.below(WORDS.len())]).collect();
+    let base: Vec<&str> = (0..rng.below(length)).map(|_| LINES[rng.below(LINES.len())]).collect();
     let (ours, theirs) = (edited(&base, &mut rng), edited(&base, &mut rng));
     let crlf = seed.is_multiple_of(11);
     let mixed = seed.is_multiple_of(33);
@@ -68,16 +73,17 @@ fn random(seed: usize) -> Triple {
     }
 }
 
-/// Returns a triple of repeated lines in which both sides often made the same change. Among repeated lines
-/// such a change has several possible positions, and each side gets its own.
-fn repeating(seed: usize) -> Triple {
+/// Returns a triple of repeated lines in which both sides often make the same change. Among repeated lines, such a
+/// change has several possible positions, and the diffs of the two sides may find different ones.
+fn repeating_triple(seed: usize) -> Triple {
     const BLOCKS: [&[&str]; 6] =
         [&["a"], &["}", ""], &["{", "a", "}"], &["", ""], &["b", "a", "b", "a"], &["if", "  x", "fi"]];
     let mut rng = Rng(seed as u64 ^ 0x5eed_0000_0000);
     let blocks = |rng: &mut Rng, count: usize| -> Vec<&'static str> {
         (0..count).flat_map(|_| BLOCKS[rng.below(BLOCKS.len())]).copied().collect()
     };
-    // Single lines or blocks. With few different ones, each comparison with the base may match other lines.
+    // Single lines or blocks, with few different values, so that the diffs of the two sides may match different lines
+    // of the base.
     let base = if seed.is_multiple_of(2) {
         (0..6 + rng.below(8)).map(|_| ["a", "b", "c", ""][rng.below(4)]).collect()
     } else {
@@ -100,6 +106,7 @@ fn repeating(seed: usize) -> Triple {
             }
         }
     };
+    // Changes that both sides make.
     let mut common = base.clone();
     for _ in 0..rng.below(3) {
         change(&mut common, &mut rng);
@@ -116,10 +123,12 @@ fn repeating(seed: usize) -> Triple {
     Triple { base, ours, theirs }
 }
 
-/// Handling of conflicts.
+/// Handling of conflicts in the merged text.
 #[derive(Debug, Clone, Copy)]
 enum ConflictMode {
+    /// Conflicts are shown with markers in this style.
     Shown(Style),
+    /// Conflicts are resolved in favour of one or both sides.
     Resolved(Favor),
 }
 
@@ -133,16 +142,17 @@ const CONFLICT_MODES: [ConflictMode; 6] = [
 ];
 
 /// First version of git with the style `zdiff3`.
-const ZDIFF3: (u32, u32) = (2, 35);
+const ZDIFF3_VERSION: (u32, u32) = (2, 35);
 
 /// Returns the modes that the installed git supports.
 fn supported_modes() -> Vec<ConflictMode> {
-    let is_known =
-        |mode: &ConflictMode| !matches!(mode, ConflictMode::Shown(Style::Zdiff3)) || git_version() >= ZDIFF3;
+    let is_known = |mode: &ConflictMode| {
+        !matches!(mode, ConflictMode::Shown(Style::Zdiff3)) || git_version() >= ZDIFF3_VERSION
+    };
     CONFLICT_MODES.into_iter().filter(is_known).collect()
 }
 
-/// Returns the number of conflicts that git finds, and its output.
+/// Merges with `git merge-file`. Returns the number of conflicts (at most 127), and the merged text.
 fn by_git(directory: &Path, triple: &Triple, mode: ConflictMode) -> (usize, Vec<u8>) {
     let names = ["ours", "base", "theirs"];
     for (name, text) in names.iter().zip([&triple.ours, &triple.base, &triple.theirs]) {
@@ -164,35 +174,39 @@ fn by_git(directory: &Path, triple: &Triple, mode: ConflictMode) -> (usize, Vec<
     (usize::try_from(code).unwrap(), output.stdout)
 }
 
-/// Returns the result of `git merge-file`, if it has no conflict.
+/// Returns the result of `git merge-file`; `None` if there are conflicts.
 pub(crate) fn merged_by_git(directory: &Path, [base, ours, theirs]: [&[u8]; 3]) -> Option<Vec<u8>> {
     let triple = Triple { base: base.to_vec(), ours: ours.to_vec(), theirs: theirs.to_vec() };
     let (conflicts, text) = by_git(directory, &triple, ConflictMode::Shown(Style::Merge));
     (conflicts == 0).then_some(text)
 }
 
-/// Resolves conflicts of two equal texts, which git shows in the styles with a base and resolves in the style
-/// without.
-fn without_equal(triple: &Triple, style: Style, conflicts: usize, text: Vec<u8>) -> (usize, Vec<u8>) {
+/// Resolves conflicts in which both sides have the same text, in the output of git. This crate always resolves them,
+/// but git only in the style `merge`; it shows them in the styles that show the base. Returns the number of other
+/// conflicts, and the text.
+fn resolve_equal_sides(triple: &Triple, style: Style, conflicts: usize, text: Vec<u8>) -> (usize, Vec<u8>) {
     let shown = String::from_utf8(text).unwrap();
-    // Between markers every line has an ending, but the last line of a text may have none.
+    // Between markers, every line has a line ending, although the last line of a text may have none.
     let has_end = |text: &[u8]| text.is_empty() || text.ends_with(b"\n");
     let (ours_has_end, theirs_has_end) = (has_end(&triple.ours), has_end(&triple.theirs));
-    let mut done = 0;
-    let (mut out, mut left, mut part) = (String::new(), conflicts, None);
+    let mut read_length = 0;
+    // `part` is the part of the current conflict: 0 for ours, 1 for the base, 2 for theirs, 3 for the last marker;
+    // `None` outside conflicts.
+    let (mut out, mut other_conflicts, mut part) = (String::new(), conflicts, None);
+    // Lines of both sides of the current conflict, and the whole conflict with its markers.
     let (mut sides, mut whole) = ([String::new(), String::new()], String::new());
     for line in shown.split_inclusive('\n') {
-        done += line.len();
-        let is = |marker: &str| line.trim_end() == marker;
+        read_length += line.len();
+        let is_marker = |marker: &str| line.trim_end() == marker;
         part = match part {
-            None if is("<<<<<<< ours") => Some(0),
+            None if is_marker("<<<<<<< ours") => Some(0),
             None => {
                 out.push_str(line);
                 continue;
             }
-            Some(0) if is("||||||| base") => Some(1),
-            Some(0 | 1) if is("=======") => Some(2),
-            Some(2) if is(">>>>>>> theirs") => Some(3),
+            Some(0) if is_marker("||||||| base") => Some(1),
+            Some(0 | 1) if is_marker("=======") => Some(2),
+            Some(2) if is_marker(">>>>>>> theirs") => Some(3),
             Some(part) => {
                 if part != 1 {
                     sides[part / 2].push_str(line);
@@ -202,34 +216,35 @@ fn without_equal(triple: &Triple, style: Style, conflicts: usize, text: Vec<u8>)
         };
         whole.push_str(line);
         if part == Some(3) {
-            let is_last = done == shown.len();
+            let is_last = read_length == shown.len();
             let is_equal =
                 style != Style::Merge && sides[0] == sides[1] && (!is_last || ours_has_end == theirs_has_end);
             out.push_str(if is_equal { &sides[0] } else { &whole });
             if is_equal && is_last && !ours_has_end {
                 out.truncate(out.trim_end_matches(['\r', '\n']).len());
             }
-            left -= usize::from(is_equal);
+            other_conflicts -= usize::from(is_equal);
             (part, sides, whole) = (None, Default::default(), String::new());
         }
     }
     assert!(part.is_none(), "a conflict without an end: {shown}");
-    (left, out.into_bytes())
+    (other_conflicts, out.into_bytes())
 }
 
-/// Describes a difference to git; `None` if there is none.
+/// Merges a triple, and describes the difference from the result of git; `None` if there is none.
 fn difference(directory: &Path, triple: &Triple, mode: ConflictMode) -> Option<String> {
-    let ours = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, DiffLimits::default()).unwrap();
-    let is_clean = ours.is_clean();
+    let merge = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, DiffLimits::default()).unwrap();
+    let is_clean = merge.is_clean();
     let (text, conflicts) = match mode {
-        ConflictMode::Shown(style) => ours.render(style, &ConflictMarkers::default()),
-        ConflictMode::Resolved(favor) => (ours.favor(favor), 0),
+        ConflictMode::Shown(style) => merge.render(style, &ConflictMarkers::default()),
+        ConflictMode::Resolved(favor) => (merge.favor(favor), 0),
     };
     let (git_conflicts, git_text) = match (mode, by_git(directory, triple, mode)) {
+        // From 127 conflicts on, the exit code of git no longer is their number.
         (ConflictMode::Shown(style), (shown, text))
             if shown > 0 && shown < 127 && str::from_utf8(&text).is_ok() =>
         {
-            without_equal(triple, style, shown, text)
+            resolve_equal_sides(triple, style, shown, text)
         }
         (_, by_git) => by_git,
     };
@@ -242,27 +257,24 @@ fn difference(directory: &Path, triple: &Triple, mode: ConflictMode) -> Option<S
             show(&git_text)
         )
     };
-    let is_other_verdict = matches!(mode, ConflictMode::Shown(_)) && is_clean != (git_conflicts == 0);
-    (conflicts.min(127) != git_conflicts || text != git_text || is_other_verdict).then(describe)
+    let has_other_verdict = matches!(mode, ConflictMode::Shown(_)) && is_clean != (git_conflicts == 0);
+    (conflicts.min(127) != git_conflicts || text != git_text || has_other_verdict).then(describe)
 }
 
-/// Compares all triples in all modes, on a few threads.
-fn compare(
-    triples: usize,
-    triple: impl Fn(usize) -> Option<Triple> + Sync,
-    supported_modes: &[ConflictMode],
-) {
+/// Compares the merges of `count` triples with git in several modes, on several threads. `triple` returns the triple
+/// with a number, or `None` to skip it.
+fn compare(count: usize, triple: impl Fn(usize) -> Option<Triple> + Sync, supported_modes: &[ConflictMode]) {
     let threads = 4;
     let differences = std::sync::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let (triple, differences) = (&triple, &differences);
             scope.spawn(move || {
-                let home = tempfile::tempdir().unwrap();
-                for number in (thread..triples).step_by(threads) {
+                let directory = tempfile::tempdir().unwrap();
+                for number in (thread..count).step_by(threads) {
                     let Some(triple) = triple(number) else { continue };
                     for &mode in supported_modes {
-                        let found = difference(home.path(), &triple, mode);
+                        let found = difference(directory.path(), &triple, mode);
                         differences
                             .lock()
                             .unwrap()
@@ -273,24 +285,26 @@ fn compare(
         }
     });
     let differences = differences.into_inner().unwrap();
-    let heads: Vec<&str> = differences.iter().filter_map(|one| one.lines().next()).collect();
-    assert!(differences.is_empty(), "{heads:?} differ; the first:\n{}", differences[0]);
+    let titles: Vec<&str> = differences.iter().filter_map(|one| one.lines().next()).collect();
+    assert!(differences.is_empty(), "{titles:?} differ; the first:\n{}", differences[0]);
 }
 
 #[test]
 fn random_texts_merge_like_git() {
+    // Number of merges.
     let count =
         std::env::var("WORKSPACE_TEST_MERGES").ok().and_then(|text| text.parse().ok()).unwrap_or(1_500);
-    compare(count, |number| Some(random(number)), &supported_modes());
+    compare(count, |number| Some(random_triple(number)), &supported_modes());
 }
 
 #[test]
 fn repeated_lines_merge_like_git() {
+    // Number of merges.
     let count =
         std::env::var("WORKSPACE_TEST_MERGES").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000);
-    compare(count, |number| Some(repeating(number)), &[ConflictMode::Shown(Style::Merge)]);
-    // A tenth is enough for every style to meet equal changes by both sides.
-    compare(count / 10, |number| Some(repeating(count + number)), &supported_modes());
+    compare(count, |number| Some(repeating_triple(number)), &[ConflictMode::Shown(Style::Merge)]);
+    // A tenth is enough to test equal changes by both sides in every mode.
+    compare(count / 10, |number| Some(repeating_triple(count + number)), &supported_modes());
 }
 
 #[test]
@@ -299,9 +313,9 @@ fn equal_sides_do_not_conflict() {
     let [base, ours, theirs] =
         ["c\na\na\n\nb\nc\n", "c\na\n\nb\n", "\nc\nc\na\n\nb\nc\n"].map(|text| text.as_bytes().to_vec());
     let triple = Triple { base, ours, theirs };
-    let home = tempfile::tempdir().unwrap();
-    // git shows the conflict in the styles with a base, and resolves it in the style without.
-    let by_git = |style| by_git(home.path(), &triple, ConflictMode::Shown(style));
+    let directory = tempfile::tempdir().unwrap();
+    // git shows the conflict in the styles that show the base, and resolves it in the style `merge`.
+    let by_git = |style| by_git(directory.path(), &triple, ConflictMode::Shown(style));
     assert_eq!(by_git(Style::Diff3).0, 1);
     let merge = TextMerge::new(&triple.base, &triple.ours, &triple.theirs, DiffLimits::default()).unwrap();
     assert!(merge.is_clean() && merge.conflicts().is_empty());

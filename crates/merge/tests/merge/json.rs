@@ -1,13 +1,15 @@
-//! JSON is merged value by value.
+//! Merges of JSON files, value by value.
 
 use workspace_merge::{ConflictLocation, FileMerge, FileSettings, OnConflict};
 
 use crate::documents::{clean, conflicts, merged, merged_by};
 
+/// Merges JSON, and fails on a conflict.
 fn json(base: &str, ours: &str, theirs: &str) -> String {
     clean("a.json", Some(base), ours, theirs)
 }
 
+/// Merges JSON, and returns the paths of the conflicting values.
 fn paths(base: &str, ours: &str, theirs: &str) -> Vec<String> {
     conflicts("a.json", Some(base), ours, theirs)
 }
@@ -32,24 +34,24 @@ fn two_fields_on_one_line_are_merged() {
 }
 
 #[test]
-fn deciding_rules_merge_everything_else() {
+fn conflict_rules_keep_other_changes_of_both_sides() {
     let base = "{\n  \"a\": 1, \"b\": 1, \"c\": 1 // c\n}\n";
     let ours = "{\n  \"a\": 2, \"b\": 2, \"c\": 1 // c\n}\n";
     let theirs = "{\n  \"a\": 3, \"b\": 1, \"c\": 3 // c\n}\n";
-    let by = |on_conflict| {
+    let merge_by = |on_conflict| {
         let settings = FileSettings { on_conflict, ..FileSettings::default() };
         let FileMerge { merged, conflict, .. } = merged_by(&settings, "a.json", Some(base), ours, theirs);
         assert_eq!(conflict.unwrap().locations.len(), 1);
         String::from_utf8(merged.content).unwrap()
     };
-    assert_eq!(by(OnConflict::Ours), "{\n  \"a\": 2, \"b\": 2, \"c\": 3 // c\n}\n");
-    assert_eq!(by(OnConflict::Theirs), "{\n  \"a\": 3, \"b\": 2, \"c\": 3 // c\n}\n");
-    assert_eq!(by(OnConflict::Review), ours);
+    assert_eq!(merge_by(OnConflict::Ours), "{\n  \"a\": 2, \"b\": 2, \"c\": 3 // c\n}\n");
+    assert_eq!(merge_by(OnConflict::Theirs), "{\n  \"a\": 3, \"b\": 2, \"c\": 3 // c\n}\n");
+    assert_eq!(merge_by(OnConflict::Review), ours);
 }
 
 #[test]
 fn line_merge_with_the_same_value_is_preferred() {
-    // A merge of values would lose the space before the 2.
+    // Writing the merged values into our text would lose the spaces before the 2.
     let base = "{\n\"a\": 1,\n\n\n\"b\":  1\n}\n";
     let (ours, theirs) = ("{\n\"a\": 2,\n\n\n\"b\":  1\n}\n", "{\n\"a\": 1,\n\n\n\"b\":      2\n}\n");
     assert_eq!(json(base, ours, theirs), "{\n\"a\": 2,\n\n\n\"b\":      2\n}\n");
@@ -117,8 +119,8 @@ fn named_elements_are_merged_by_name() {
         ["[id=1]", "[id=2].a"]
     );
     let base = r#"{"x": {"y": [{"name": "a b", "v": 1}]}}"#;
-    let with = |value: &str| base.replace("1", value);
-    assert_eq!(paths(base, &with("2"), &with("3")), [r#"x.y[name="a b"].v"#]);
+    let with_value = |value: &str| base.replace("1", value);
+    assert_eq!(paths(base, &with_value("2"), &with_value("3")), [r#"x.y[name="a b"].v"#]);
 }
 
 #[test]
@@ -129,23 +131,27 @@ fn rules_set_the_key_fields() {
     let settings = FileSettings { keys: vec!["slug".to_owned()], ..FileSettings::default() };
     let merged = merged_by(&settings, "a.json", Some(base), ours, theirs);
     assert_eq!(merged.merged.content, br#"[{"slug": "a", "id": 2, "n": 2, "m": 2}]"#);
-    assert_eq!(paths(base, ours, theirs), ["[id=1]"], "by their ids one was removed and changed");
+    assert_eq!(
+        paths(base, ours, theirs),
+        ["[id=1]"],
+        "matched by `id`, the element was removed by one side and changed by the other"
+    );
 }
 
 #[test]
 fn reordering_of_named_elements_is_kept() {
-    let of = |names: &[(&str, u8)]| {
+    let array = |names: &[(&str, u8)]| {
         let elements: Vec<String> =
             names.iter().map(|(name, value)| format!("{{\"name\": \"{name}\", \"v\": {value}}}")).collect();
         format!("[{}]", elements.join(", "))
     };
-    let base = of(&[("a", 1), ("b", 1), ("c", 1)]);
-    let changed = of(&[("a", 1), ("b", 2), ("c", 1)]);
-    let moved = of(&[("c", 1), ("b", 1), ("a", 1)]);
-    let both = of(&[("c", 1), ("b", 2), ("a", 1)]);
+    let base = array(&[("a", 1), ("b", 1), ("c", 1)]);
+    let changed = array(&[("a", 1), ("b", 2), ("c", 1)]);
+    let moved = array(&[("c", 1), ("b", 1), ("a", 1)]);
+    let both = array(&[("c", 1), ("b", 2), ("a", 1)]);
     assert_eq!(json(&base, &changed, &moved), both);
     assert_eq!(json(&base, &moved, &changed), both);
-    assert_eq!(paths(&base, &moved, &of(&[("b", 1), ("a", 1), ("c", 1)])), [""]);
+    assert_eq!(paths(&base, &moved, &array(&[("b", 1), ("a", 1), ("c", 1)])), [""]);
 }
 
 #[test]
@@ -154,7 +160,7 @@ fn unnamed_elements_are_merged_as_a_sequence() {
     assert_eq!(json("[1, 2, 3]", "[1, 3]", "[1, 2, 3, 4]"), "[1, 3, 4]");
     assert_eq!(json("[1, 2, 3]", "[1, 2, 3, 4]", "[0, 1, 2, 3, 4]"), "[0, 1, 2, 3, 4]");
     assert_eq!(paths(r#"{"a": [1]}"#, r#"{"a": [1, 2]}"#, r#"{"a": [1, 3]}"#), ["a"]);
-    // A duplicate name identifies nothing.
+    // Elements with a duplicate name are not matched by name.
     let twice = r#"[{"id": 1}, {"id": 1}, {"id": 2}]"#;
     assert_eq!(
         json(twice, r#"[{"id": 1}, {"id": 1}, {"id": 2}, {"id": 3}]"#, r#"[{"id": 1}, {"id": 2}]"#),
@@ -172,16 +178,16 @@ fn adjacent_elements_do_not_conflict() {
 
 #[test]
 fn edits_within_elements_merge_like_git() {
-    // Unnamed elements that both sides changed on lines that do not touch.
-    let of = |a: u8, z: u8, first: &str| {
+    // Both sides changed the same unnamed element, on lines that are not adjacent.
+    let array = |a: u8, z: u8, first: &str| {
         format!("[\n{first}  {{\n    \"a\": {a},\n    \"m\": [\n      0\n    ],\n    \"z\": {z}\n  }}\n]\n")
     };
-    assert_eq!(json(&of(1, 1, ""), &of(2, 1, ""), &of(1, 2, "")), of(2, 2, ""));
+    assert_eq!(json(&array(1, 1, ""), &array(2, 1, ""), &array(1, 2, "")), array(2, 2, ""));
     let new = "  {\n    \"new\": 1\n  },\n";
-    assert_eq!(json(&of(1, 1, ""), &of(1, 1, new), &of(1, 2, "")), of(1, 2, new));
-    let side = |text: &str, key: u8| format!("{{\n\"l\":\n{text},\n\n\n\"k\": {key}\n}}\n");
-    let (base, ours, theirs) = (of(1, 1, ""), of(2, 1, ""), of(1, 2, ""));
-    assert_eq!(paths(&side(&base, 1), &side(&ours, 2), &side(&theirs, 3)), ["l", "k"]);
+    assert_eq!(json(&array(1, 1, ""), &array(1, 1, new), &array(1, 2, "")), array(1, 2, new));
+    let with_key = |text: &str, key: u8| format!("{{\n\"l\":\n{text},\n\n\n\"k\": {key}\n}}\n");
+    let (base, ours, theirs) = (array(1, 1, ""), array(2, 1, ""), array(1, 2, ""));
+    assert_eq!(paths(&with_key(&base, 1), &with_key(&ours, 2), &with_key(&theirs, 3)), ["l", "k"]);
 }
 
 #[test]
@@ -205,7 +211,7 @@ fn comments_indentation_and_line_endings_are_kept() {
 
 #[test]
 fn losing_a_comment_is_a_conflict() {
-    // Ours removes a value for which theirs added a comment.
+    // Our side removes a value to which their side added a comment.
     let base = "{\n  \"a\": 1,\n  \"b\": 2\n}\n";
     let ours = "{\n  \"a\": 1\n}\n";
     let theirs = "{\n  \"a\": 1,\n  // do not remove\n  \"b\": 2\n}\n";
@@ -224,7 +230,7 @@ fn comments_of_both_sides_are_kept() {
 }
 
 #[test]
-fn lone_carriage_returns_make_it_text() {
+fn json_with_lone_carriage_returns_is_merged_as_text() {
     let [base, ours, theirs] =
         ["{\"a\": 1, // x\r\"b\": 1}", "{\"a\": 2, // x\r\"b\": 1}", "{\"a\": 1, // x\r\"b\": 2}"];
     let merge = merged("a.json", Some(base), ours, theirs);

@@ -1,4 +1,5 @@
-//! Tests of the merge crate.
+//! Integration tests of the crate `workspace_merge`: merges of files and trees. `documents` (merges of three texts) and
+//! `model` (small trees as maps) are helpers.
 
 mod bad_input;
 mod comments;

@@ -1,4 +1,5 @@
-//! Models of small trees, which can be written to and read from a store and a git repository.
+//! Models: small trees as plain maps, which can be written to and read from a store and a git repository. Also random
+//! models, to compare tree merges with git.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -19,6 +20,7 @@ pub(crate) enum Leaf {
 }
 
 impl Leaf {
+    /// Creates a file that is not executable.
     pub(crate) fn file(content: impl Into<Vec<u8>>) -> Self {
         Self::File { content: content.into(), executable: false }
     }
@@ -45,6 +47,7 @@ impl TestStore {
         Self { store, _directory: directory }
     }
 
+    /// Commits a model to the store.
     pub(crate) fn tree(&self, model: &Model) -> Tree {
         let mut tree = self.store.empty_tree().unwrap();
         for (path, leaf) in model {
@@ -60,10 +63,12 @@ impl TestStore {
         Tree::of_snapshot(&self.store, &snapshot).unwrap()
     }
 
+    /// Merges models with the default options.
     pub(crate) fn merge(&self, base: &Model, ours: &Model, theirs: &Model) -> TreeMerge {
         self.merge_by(&TreeOptions::default(), base, ours, theirs)
     }
 
+    /// Merges models with the given options.
     pub(crate) fn merge_by(
         &self,
         options: &TreeOptions,
@@ -105,26 +110,34 @@ pub(crate) fn read_merge(merge: &TreeMerge) -> Model {
 /// Git repository with models as commits.
 pub(crate) struct Git {
     directory: tempfile::TempDir,
-    objects: Child,
+    /// Process `git cat-file --batch`, which reads objects.
+    object_reader: Child,
+    /// Ids of objects, one per line.
     requests: ChildStdin,
+    /// Header line and content of each object.
     responses: BufReader<ChildStdout>,
 }
 
 /// Result of a merge by git.
 pub(crate) struct GitMerge {
+    /// True if there are no conflicts.
     pub(crate) is_clean: bool,
+    /// Merged tree, with conflict markers in conflicting files.
     pub(crate) tree: Model,
+    /// Paths with conflicts; a path may occur several times.
     pub(crate) conflicted: Vec<String>,
+    /// Messages of git about the merge.
     pub(crate) messages: String,
 }
 
+/// Creates a git command in a directory, without the settings of the user and with a fixed author and time.
 fn git(directory: &Path) -> Command {
     let mut command = Command::new("git");
-    let nowhere = directory.join("nowhere");
-    command.current_dir(directory).env("GIT_CONFIG_GLOBAL", &nowhere).env("GIT_CONFIG_SYSTEM", &nowhere);
-    for who in ["AUTHOR", "COMMITTER"] {
-        command.env(format!("GIT_{who}_NAME"), "a").env(format!("GIT_{who}_EMAIL"), "a@localhost");
-        command.env(format!("GIT_{who}_DATE"), "@1 +0000");
+    let missing = directory.join("nowhere");
+    command.current_dir(directory).env("GIT_CONFIG_GLOBAL", &missing).env("GIT_CONFIG_SYSTEM", &missing);
+    for role in ["AUTHOR", "COMMITTER"] {
+        command.env(format!("GIT_{role}_NAME"), "a").env(format!("GIT_{role}_EMAIL"), "a@localhost");
+        command.env(format!("GIT_{role}_DATE"), "@1 +0000");
     }
     command
 }
@@ -141,16 +154,16 @@ pub(crate) fn git_version() -> (u32, u32) {
     *VERSION
 }
 
-/// First version with `git merge-tree --write-tree`.
-const MERGE_TREE: (u32, u32) = (2, 38);
+/// First version of git with `git merge-tree --write-tree`.
+const MERGE_TREE_VERSION: (u32, u32) = (2, 38);
 
 impl Git {
     /// Creates a repository with the base, ours and theirs of each name as the branches `NAME-base`,
     /// `NAME-ours` and `NAME-theirs`. The base is the parent of both sides, and so their merge base.
     pub(crate) fn new(triples: &[(String, [&Model; 3])]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let done = git(directory.path()).args(["init", "-q", "--bare", "."]).status().unwrap();
-        assert!(done.success());
+        let status = git(directory.path()).args(["init", "-q", "--bare", "."]).status().unwrap();
+        assert!(status.success());
         let mut import =
             git(directory.path()).args(["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().unwrap();
         let mut input = std::io::BufWriter::new(import.stdin.take().unwrap());
@@ -169,30 +182,30 @@ impl Git {
     pub(crate) fn sharing(repository: &Path) -> Self {
         let temporary = tempfile::tempdir().unwrap();
         let mut clone = git(temporary.path());
-        let done =
+        let status =
             clone.args(["clone", "-q", "--bare", "--shared"]).arg(repository).arg(".").status().unwrap();
-        assert!(done.success());
+        assert!(status.success());
         Self::in_directory(temporary)
     }
 
+    /// Starts the object reader for an existing repository.
     fn in_directory(directory: tempfile::TempDir) -> Self {
-        let mut objects = git(directory.path())
+        let mut object_reader = git(directory.path())
             .args(["cat-file", "--batch"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let requests = objects.stdin.take().unwrap();
-        let responses = BufReader::new(objects.stdout.take().unwrap());
-        Self { directory, objects, requests, responses }
+        let requests = object_reader.stdin.take().unwrap();
+        let responses = BufReader::new(object_reader.stdout.take().unwrap());
+        Self { directory, object_reader, requests, responses }
     }
 
     /// Merges two commits whose first parent is the base; [`Git::with_base`] makes such commits.
     ///
-    /// `None` if git itself fails: some renames of renames make it abort, or write a tree with missing
-    /// objects.
+    /// `None` if git itself fails: for some combinations of renames, it aborts or writes a tree with missing objects.
     pub(crate) fn merge(&mut self, ours: &str, theirs: &str) -> Option<GitMerge> {
-        if git_version() < MERGE_TREE {
+        if git_version() < MERGE_TREE_VERSION {
             return self.merge_in_work_tree(ours, theirs);
         }
         let output = git(self.directory.path())
@@ -204,14 +217,15 @@ impl Git {
         let text = String::from_utf8(output.stdout).unwrap();
         let mut fields = text.split('\0');
         let tree = fields.next().unwrap().to_owned();
+        // One field per conflicting path and version (stage): mode, id, stage number, tab and path.
         let stages = fields.by_ref().take_while(|field| !field.is_empty());
         let conflicted = stages.map(|stage| stage.split_once('\t').unwrap().1.to_owned()).collect();
         let messages = fields.collect::<Vec<_>>().join("|");
         Some(GitMerge { is_clean: code == 0, tree: self.read(&tree)?, conflicted, messages })
     }
 
-    /// Creates commits of the trees of both sides whose only parent has the tree of the base. `merge-tree
-    /// --merge-base` does the same, but only since git 2.40.
+    /// Creates a commit with the tree of each side, whose only parent is a commit with the tree of the base. Returns
+    /// the ids of both commits. `git merge-tree --merge-base` would need no commits, but exists only since git 2.40.
     pub(crate) fn with_base(&self, base: &str, sides: [&str; 2]) -> [String; 2] {
         // The message makes the commits of both sides different, even if their trees are equal.
         let commit = |tree: &str, message: &str, parent: Option<&str>| {
@@ -240,14 +254,15 @@ impl Git {
         assert!(run(&["clean", "-q", "-ffdx"]).status.success());
         let output = run(&["merge", "-s", "ort", "--no-commit", "--no-ff", theirs]);
         let staged = String::from_utf8(run(&["ls-files", "-s", "-z"]).stdout).unwrap();
-        // Left behind by a git that aborted.
+        // A git that aborted leaves its lock behind.
         let _ = std::fs::remove_file(self.directory.path().join("index.lock"));
         assert!(run(&["reset", "-q", "--hard"]).status.success());
         let code = output.status.code().filter(|code| *code < 2)?;
         let (mut tree, mut conflicted) = (Model::new(), Vec::new());
         for line in staged.split('\0').filter(|line| !line.is_empty()) {
-            let (about, path) = line.split_once('\t').unwrap();
-            let words: Vec<&str> = about.split(' ').collect();
+            // Mode, id and stage number; the stage is 0 for a path without a conflict.
+            let (attributes, path) = line.split_once('\t').unwrap();
+            let words: Vec<&str> = attributes.split(' ').collect();
             if words[2] == "0" {
                 tree.insert(path.to_owned(), self.leaf(words[0], words[1])?);
             } else {
@@ -264,13 +279,15 @@ impl Git {
         let text = String::from_utf8(output).unwrap();
         let mut model = Model::new();
         for line in text.split('\0').filter(|line| !line.is_empty()) {
-            let (about, path) = line.split_once('\t').unwrap();
-            let words: Vec<&str> = about.split(' ').collect();
+            // Mode, type and id.
+            let (attributes, path) = line.split_once('\t').unwrap();
+            let words: Vec<&str> = attributes.split(' ').collect();
             model.insert(path.to_owned(), self.leaf(words[0], words[2])?);
         }
         Some(model)
     }
 
+    /// Reads a file or symlink; `None` if the object is missing.
     fn leaf(&mut self, mode: &str, id: &str) -> Option<Leaf> {
         let content = self.object(id)?;
         Some(match mode {
@@ -279,11 +296,13 @@ impl Git {
         })
     }
 
+    /// Reads the content of an object; `None` if it is missing.
     fn object(&mut self, id: &str) -> Option<Vec<u8>> {
         writeln!(self.requests, "{id}").unwrap();
         let mut header = String::new();
         self.responses.read_line(&mut header).unwrap();
         let length: usize = header.trim().rsplit(' ').next()?.parse().ok()?;
+        // A line feed follows the content.
         let mut content = vec![0; length + 1];
         self.responses.read_exact(&mut content).unwrap();
         content.truncate(length);
@@ -293,11 +312,12 @@ impl Git {
 
 impl Drop for Git {
     fn drop(&mut self) {
-        let _ = self.objects.kill();
-        let _ = self.objects.wait();
+        let _ = self.object_reader.kill();
+        let _ = self.object_reader.wait();
     }
 }
 
+/// Writes a commit on the branch `name` in the format of `git fast-import`.
 fn write_commit(out: &mut impl Write, name: &str, parent: Option<&str>, model: &Model) {
     // The name as message makes the commits of both sides different, even if their trees are equal.
     writeln!(out, "commit refs/heads/{name}\ncommitter a <a@b> 1 +0000\ndata {}\n{name}", name.len())
@@ -324,17 +344,19 @@ fn write_commit(out: &mut impl Write, name: &str, parent: Option<&str>, model: &
 pub(crate) enum ChangeKinds {
     /// Edits, additions, removals, and changes of type and mode.
     Plain,
-    /// All of these and renames of files.
+    /// Those of `Plain`, and renames of files.
     Renames,
-    /// All of these and renames of directories.
+    /// Those of `Renames`, and renames of directories.
     Directories,
 }
 
+/// Prefixes of the paths of files in a random base.
 const DIRECTORIES: [&str; 5] = ["", "a/", "a/b/", "c/", "d/"];
-const NEW: [&str; 8] =
+/// Paths of added and renamed files. Some of them collide with files or directories of the base.
+const NEW_PATHS: [&str; 8] =
     ["new.txt", "a/new.txt", "c/new.txt", "a", "c/x/y.txt", "f1.txt/in.txt", "d/deep/n.txt", "z"];
 
-/// Returns random lines that are unique to the file number.
+/// Returns random lines that no other file has. `number` is the number of the file.
 fn content(number: usize, rng: &mut Rng) -> Vec<u8> {
     let lines = 8 + rng.below(8);
     (0..lines)
@@ -343,7 +365,7 @@ fn content(number: usize, rng: &mut Rng) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Returns a random base.
+/// Returns a random base: up to eleven files and symlinks.
 pub(crate) fn base(rng: &mut Rng) -> Model {
     let mut model = Model::new();
     for number in 0..4 + rng.below(8) {
@@ -359,40 +381,45 @@ pub(crate) fn base(rng: &mut Rng) -> Model {
     model
 }
 
-/// Returns a random side. Similar seeds give similar changes.
+/// Returns a side with up to eight random changes of the base. Contents and names are drawn from few values, so that
+/// two sides often make the same change.
 pub(crate) fn side(base: &Model, rng: &mut Rng, changes: ChangeKinds) -> Model {
     let mut model = base.clone();
     for _ in 0..1 + rng.below(8) {
-        act(&mut model, rng, changes);
+        change_randomly(&mut model, rng, changes);
     }
     model
 }
 
+/// Adds an entry, or replaces the entry at its path.
 fn put(model: &mut Model, path: &str, leaf: Leaf) {
-    // Removes obstacles: a leaf at the path of a parent, or a directory at the path of the leaf.
+    // Removes entries that cannot exist beside the new one: a leaf at the path of a parent, and a directory at the
+    // path of the leaf.
     let prefix = format!("{path}/");
     model.retain(|other, _| !other.starts_with(&prefix) && !path.starts_with(&format!("{other}/")));
     model.insert(path.to_owned(), leaf);
 }
 
-fn act(model: &mut Model, rng: &mut Rng, changes: ChangeKinds) {
+/// Changes, adds, removes or renames an entry.
+fn change_randomly(model: &mut Model, rng: &mut Rng, changes: ChangeKinds) {
     let paths: Vec<String> = model.keys().cloned().collect();
     if paths.is_empty() {
         return;
     }
     let path = paths[rng.below(paths.len())].clone();
-    let kinds = match changes {
+    // Number of cases of the match below that can occur.
+    let cases = match changes {
         ChangeKinds::Plain => 12,
         ChangeKinds::Renames => 18,
         ChangeKinds::Directories => 22,
     };
-    match rng.below(kinds) {
+    match rng.below(cases) {
         0..=3 => edit(model, &path, rng),
         4 | 5 => drop(model.remove(&path)),
         6 | 7 => {
             let number = 100 + rng.below(2);
             let leaf = Leaf::file(format!("new {number} {}\n", rng.below(2)).repeat(4));
-            put(model, NEW[rng.below(NEW.len())], leaf);
+            put(model, NEW_PATHS[rng.below(NEW_PATHS.len())], leaf);
         }
         8 => {
             if let Some(Leaf::File { executable, .. }) = model.get_mut(&path) {
@@ -412,18 +439,19 @@ fn act(model: &mut Model, rng: &mut Rng, changes: ChangeKinds) {
     }
 }
 
+/// Changes a line of a file, or the target of a symlink.
 fn edit(model: &mut Model, path: &str, rng: &mut Rng) {
     match model.get_mut(path) {
         Some(Leaf::Link(target)) => *target = format!("elsewhere{}", rng.below(2)),
         Some(Leaf::File { content, .. }) => {
             let text = String::from_utf8(content.clone()).unwrap();
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-            let at = rng.below(lines.len() + 1);
+            let index = rng.below(lines.len() + 1);
             let line = format!("edited {}", rng.below(3));
             match rng.below(3) {
-                0 if at < lines.len() => drop(lines.remove(at)),
-                1 if at < lines.len() => lines[at] = line,
-                _ => lines.insert(at, line),
+                0 if index < lines.len() => drop(lines.remove(index)),
+                1 if index < lines.len() => lines[index] = line,
+                _ => lines.insert(index, line),
             }
             *content = lines.iter().map(|line| format!("{line}\n")).collect::<String>().into_bytes();
         }
@@ -431,8 +459,9 @@ fn edit(model: &mut Model, path: &str, rng: &mut Rng) {
     }
 }
 
+/// Renames a file; sometimes also edits it.
 fn rename(model: &mut Model, path: &str, rng: &mut Rng) {
-    // An empty file is not recognised under another name.
+    // Only files with content are renamed, since rename detection ignores empty files.
     if !matches!(model.get(path), Some(Leaf::File { content, .. }) if !content.is_empty()) {
         return;
     }
@@ -441,7 +470,7 @@ fn rename(model: &mut Model, path: &str, rng: &mut Rng) {
     let to = match rng.below(3) {
         0 => format!("{}{name}", DIRECTORIES[rng.below(DIRECTORIES.len())]),
         1 => format!("{}renamed{}.txt", DIRECTORIES[rng.below(DIRECTORIES.len())], rng.below(2)),
-        _ => NEW[rng.below(NEW.len())].to_owned(),
+        _ => NEW_PATHS[rng.below(NEW_PATHS.len())].to_owned(),
     };
     if model.contains_key(&to) {
         model.insert(path.to_owned(), leaf);
@@ -453,6 +482,7 @@ fn rename(model: &mut Model, path: &str, rng: &mut Rng) {
     }
 }
 
+/// Renames the directory of a file.
 fn rename_directory(model: &mut Model, path: &str, rng: &mut Rng) {
     let Some((directory, _)) = path.rsplit_once('/') else { return };
     let to = ["moved", "other", "c/moved"][rng.below(3)];

@@ -1,7 +1,7 @@
-//! Properties of merges of any documents.
+//! Properties of merges of random documents in JSON, TOML and YAML.
 //!
-//! Each value is a unique number, so that a test knows which values a clean merge has to contain: those that
-//! both sides have, and those that either has added.
+//! Each scalar is a unique number, so that a test knows which numbers a clean merge has to contain: those that both
+//! sides have, and those that a side added.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,56 +15,65 @@ use workspace_merge::{
 use crate::documents::{merged, merged_by};
 use crate::git::Rng;
 
+/// Document, or a value in it.
 #[derive(Debug, Clone, PartialEq)]
 enum Doc {
+    /// Number.
     Leaf(usize),
     Array(Vec<Doc>),
+    /// Members in order.
     Object(Vec<(String, Doc)>),
 }
 
-/// Generator of documents with unique numbers.
-struct Maker {
+/// Generator of random documents with unique numbers.
+struct Generator {
     rng: Rng,
-    next: usize,
+    /// Last number that was used.
+    last: usize,
 }
 
-impl Maker {
+impl Generator {
+    /// Returns a new number.
     fn leaf(&mut self) -> Doc {
-        self.next += 1;
-        Doc::Leaf(self.next)
+        self.last += 1;
+        Doc::Leaf(self.last)
     }
 
-    fn any(&mut self, depth: usize) -> Doc {
+    /// Returns a value with at most `depth` levels of arrays and objects.
+    fn value(&mut self, depth: usize) -> Doc {
         match self.rng.below(if depth == 0 { 1 } else { 5 }) {
             0..2 => self.leaf(),
-            2 => Doc::Array((0..self.rng.below(5)).map(|_| self.any(depth - 1)).collect()),
+            2 => Doc::Array((0..self.rng.below(5)).map(|_| self.value(depth - 1)).collect()),
             3 => Doc::Array((0..self.rng.below(4)).map(|_| self.named(depth - 1)).collect()),
             _ => self.object(depth - 1),
         }
     }
 
+    /// Returns an object, its members in any order.
     fn object(&mut self, depth: usize) -> Doc {
         let mut members = BTreeMap::new();
         for _ in 0..self.rng.below(6) {
-            members.insert(self.key(), self.any(depth));
+            members.insert(self.key(), self.value(depth));
         }
         let mut members: Vec<_> = members.into_iter().collect();
-        let by = self.rng.below(members.len() + 1);
-        members.rotate_left(by);
+        let shift = self.rng.below(members.len() + 1);
+        members.rotate_left(shift);
         Doc::Object(members)
     }
 
-    /// Returns an object with a key field.
+    /// Returns an object with the key field `id`, by which the elements of an array are matched.
     fn named(&mut self, depth: usize) -> Doc {
         let Doc::Object(mut members) = self.object(depth) else { unreachable!() };
         members.push(("id".to_owned(), self.leaf()));
         Doc::Object(members)
     }
 
+    /// Returns one of a few keys.
     fn key(&mut self) -> String {
         ["a", "b", "c", "d", "e", "long_key", "x-y"][self.rng.below(7)].to_owned()
     }
 
+    /// Returns a document after up to three random edits.
     fn edited(&mut self, doc: &Doc) -> Doc {
         let mut edited = doc.clone();
         for _ in 0..1 + self.rng.below(3) {
@@ -73,61 +82,63 @@ impl Maker {
         edited
     }
 
-    /// Adds unique members and elements to containers whose children have names.
-    fn add(&mut self, doc: &mut Doc, by: &str) {
+    /// Adds a member with a unique key that starts with `key_prefix`, or an element with a unique `id`, to an object
+    /// or to an array whose elements all have names.
+    fn add(&mut self, doc: &mut Doc, key_prefix: &str) {
         let leaf = self.leaf();
-        let name = format!("{by}{}", self.next);
+        let key = format!("{key_prefix}{}", self.last);
         match doc {
             Doc::Object(members) => {
-                let at = self.rng.below(members.len() + 1);
-                match members.get_mut(at) {
+                let index = self.rng.below(members.len() + 1);
+                match members.get_mut(index) {
                     Some((_, inner @ (Doc::Object(_) | Doc::Array(_)))) if self.rng.below(2) == 0 => {
-                        self.add(inner, by);
+                        self.add(inner, key_prefix);
                     }
-                    _ => members.insert(at, (name, leaf)),
+                    _ => members.insert(index, (key, leaf)),
                 }
             }
             Doc::Array(elements) if !elements.is_empty() && elements.iter().all(has_name) => {
-                let at = self.rng.below(elements.len() + 1);
-                elements.insert(at, self.named(1));
+                let index = self.rng.below(elements.len() + 1);
+                elements.insert(index, self.named(1));
             }
             Doc::Array(_) | Doc::Leaf(_) => {}
         }
     }
 
+    /// Makes one edit in a value, at most `depth` levels below it. Some edits change nothing.
     fn edit(&mut self, doc: &mut Doc, depth: usize) {
         let choice = self.rng.below(6);
         match doc {
-            Doc::Leaf(_) => *doc = if choice == 0 { self.any(1) } else { self.leaf() },
+            Doc::Leaf(_) => *doc = if choice == 0 { self.value(1) } else { self.leaf() },
             Doc::Array(elements) => {
-                let at = self.rng.below(elements.len() + 1);
+                let index = self.rng.below(elements.len() + 1);
                 let is_named = elements.first().is_some_and(|first| matches!(first, Doc::Object(_)));
                 match choice {
-                    0 if is_named => elements.insert(at, self.named(1)),
-                    0 => elements.insert(at, self.any(1)),
-                    1 if at < elements.len() => drop(elements.remove(at)),
-                    // An unnamed element that is moved counts as a new one.
-                    2 if at < elements.len() && elements.iter().all(has_name) => {
-                        let element = elements.remove(at);
+                    0 if is_named => elements.insert(index, self.named(1)),
+                    0 => elements.insert(index, self.value(1)),
+                    1 if index < elements.len() => drop(elements.remove(index)),
+                    // Only named elements are moved: to a merge, a moved unnamed element is a new element.
+                    2 if index < elements.len() && elements.iter().all(has_name) => {
+                        let element = elements.remove(index);
                         elements.insert(self.rng.below(elements.len() + 1), element);
                     }
-                    _ if at < elements.len() && depth > 0 => self.edit(&mut elements[at], depth - 1),
+                    _ if index < elements.len() && depth > 0 => self.edit(&mut elements[index], depth - 1),
                     _ => {}
                 }
             }
             Doc::Object(members) => {
-                let at = self.rng.below(members.len() + 1);
+                let index = self.rng.below(members.len() + 1);
                 match choice {
-                    // A change of the key field would make it another element.
-                    _ if members.get(at).is_some_and(|(key, _)| key == "id") => {}
+                    // The key field is not changed: to a merge, that would be another element.
+                    _ if members.get(index).is_some_and(|(key, _)| key == "id") => {}
                     0 | 1 => {
                         let key = self.key();
                         if members.iter().all(|(other, _)| *other != key) {
-                            members.insert(at, (key, self.any(1)));
+                            members.insert(index, (key, self.value(1)));
                         }
                     }
-                    2 if at < members.len() => drop(members.remove(at)),
-                    _ if at < members.len() && depth > 0 => self.edit(&mut members[at].1, depth - 1),
+                    2 if index < members.len() => drop(members.remove(index)),
+                    _ if index < members.len() && depth > 0 => self.edit(&mut members[index].1, depth - 1),
                     _ => {}
                 }
             }
@@ -135,11 +146,12 @@ impl Maker {
     }
 }
 
+/// Returns true if a value is an object with the key field `id`.
 fn has_name(doc: &Doc) -> bool {
     matches!(doc, Doc::Object(members) if members.iter().any(|(key, _)| key == "id"))
 }
 
-/// Returns the path of each number.
+/// Returns the path of each number in a document.
 fn leaves(doc: &Doc) -> BTreeMap<usize, String> {
     fn add(doc: &Doc, path: &str, leaves: &mut BTreeMap<usize, String>) {
         match doc {
@@ -155,24 +167,32 @@ fn leaves(doc: &Doc) -> BTreeMap<usize, String> {
     leaves
 }
 
-/// Format with its writer and reader.
+/// Document format with its writer and reader.
 struct Format {
+    /// Path whose extension selects the format.
     path: &'static str,
+    /// Writes a document.
     write: fn(&Doc) -> String,
     /// Reads a document; `None` if it is invalid.
     read: fn(&str) -> Option<Doc>,
 }
 
+/// Indentation for [`json`] that writes everything on one line.
+const SINGLE_LINE: Option<usize> = None;
+
+/// Formats: JSON on a single line, indented JSON, TOML and YAML.
 const FORMATS: [Format; 4] = [
-    Format { path: "a.json", write: |doc| json(doc, None), read: from_json },
+    Format { path: "a.json", write: |doc| json(doc, SINGLE_LINE), read: from_json },
     Format { path: "b.json", write: |doc| json(doc, Some(0)) + "\n", read: from_json },
     Format { path: "a.toml", write: toml, read: from_toml },
     Format { path: "a.yaml", write: yaml, read: from_yaml },
 ];
 
+/// Writes JSON: on a single line if `indent` is `None`, or else with the closing bracket indented by `indent` spaces.
 fn json(doc: &Doc, indent: Option<usize>) -> String {
     let inner = indent.map(|indent| indent + 2);
-    let line = |indent: Option<usize>| indent.map_or(String::new(), |by| format!("\n{}", " ".repeat(by)));
+    let line =
+        |indent: Option<usize>| indent.map_or(String::new(), |spaces| format!("\n{}", " ".repeat(spaces)));
     let join = |open: char, items: Vec<String>, close: char| {
         if items.is_empty() {
             return format!("{open}{close}");
@@ -190,6 +210,7 @@ fn json(doc: &Doc, indent: Option<usize>) -> String {
     }
 }
 
+/// Reads the output of [`json`]; `None` if it is invalid or has duplicate keys.
 fn from_json(text: &str) -> Option<Doc> {
     fn doc(value: &serde_json::Value) -> Doc {
         match value {
@@ -201,11 +222,12 @@ fn from_json(text: &str) -> Option<Doc> {
         }
     }
     let doc = doc(&serde_json::from_str(text).ok()?);
-    // The reader drops duplicate keys, so the number of quotes is compared.
+    // `serde_json` drops all but one of several members with the same key. Then the number of quotes differs.
     let quotes = |text: &str| text.matches('"').count();
     (quotes(text) == quotes(&json(&doc, None))).then_some(doc)
 }
 
+/// Writes TOML, with tables for objects and for arrays of objects where possible.
 fn toml(doc: &Doc) -> String {
     fn inline(doc: &Doc) -> String {
         match doc {
@@ -252,6 +274,7 @@ fn toml(doc: &Doc) -> String {
     out
 }
 
+/// Reads the output of [`toml`]; `None` if it is invalid.
 fn from_toml(text: &str) -> Option<Doc> {
     fn value(item: &toml_edit::Item) -> Doc {
         if let Some(table) = item.as_table_like() {
@@ -259,7 +282,7 @@ fn from_toml(text: &str) -> Option<Doc> {
         } else if let Some(tables) = item.as_array_of_tables() {
             Doc::Array(tables.iter().map(|table| value(&toml_edit::Item::Table(table.clone()))).collect())
         } else if let Some(array) = item.as_array() {
-            Doc::Array(array.iter().map(|one| value(&toml_edit::Item::Value(one.clone()))).collect())
+            Doc::Array(array.iter().map(|element| value(&toml_edit::Item::Value(element.clone()))).collect())
         } else {
             Doc::Leaf(usize::try_from(item.as_integer().unwrap()).unwrap())
         }
@@ -267,6 +290,7 @@ fn from_toml(text: &str) -> Option<Doc> {
     Some(value(text.parse::<toml_edit::DocumentMut>().ok()?.as_item()))
 }
 
+/// Writes YAML in block style.
 fn yaml(doc: &Doc) -> String {
     fn block(out: &mut String, doc: &Doc, indent: usize) {
         let space = " ".repeat(indent);
@@ -305,7 +329,7 @@ fn yaml(doc: &Doc) -> String {
     out
 }
 
-/// Reads the output of [`yaml`], and flow style.
+/// Reads the output of [`yaml`], also with parts in flow style; `None` if it is invalid or has duplicate keys.
 fn from_yaml(text: &str) -> Option<Doc> {
     use saphyr_parser::{Event, Parser};
     fn value<'a>(event: &Event<'a>, events: &mut impl Iterator<Item = Event<'a>>) -> Option<Doc> {
@@ -333,39 +357,43 @@ fn from_yaml(text: &str) -> Option<Doc> {
         })
     }
     let events: Result<Vec<_>, _> = Parser::new_from_str(text).collect();
+    // The first two events are the starts of the stream and of the document.
     let mut events = events.ok()?.into_iter().map(|(event, _)| event).skip(2);
     let first = events.next()?;
     value(&first, &mut events)
 }
 
+/// Three versions of a document.
 struct Case {
     base: Doc,
     ours: Doc,
     theirs: Doc,
 }
 
+/// Returns a random case.
 fn case(seed: u64) -> Case {
-    let mut maker = Maker { rng: Rng(seed), next: 1000 };
-    let base = maker.object(3);
-    let (ours, theirs) = (maker.edited(&base), maker.edited(&base));
+    let mut generator = Generator { rng: Rng(seed), last: 1000 };
+    let base = generator.object(3);
+    let (ours, theirs) = (generator.edited(&base), generator.edited(&base));
     Case { base, ours, theirs }
 }
 
+/// Formats a case and a merged text for debugging.
 fn describe(format: &Format, case: &Case, result: &str) -> String {
     let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
     format!("{}\n--- base\n{base}\n--- ours\n{ours}\n--- theirs\n{theirs}\n--- result\n{result}", format.path)
 }
 
-/// Returns the numbers that a clean merge has to contain.
+/// Returns the numbers that a clean merge has to contain: those that both sides have, and those that a side added.
 fn expected(case: &Case) -> BTreeSet<usize> {
     let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(leaves);
-    let both = ours.keys().chain(theirs.keys());
+    let of_sides = ours.keys().chain(theirs.keys());
     let is_in_result =
         |leaf: &usize| !base.contains_key(leaf) || ours.contains_key(leaf) && theirs.contains_key(leaf);
-    both.copied().filter(is_in_result).collect()
+    of_sides.copied().filter(is_in_result).collect()
 }
 
-/// Returns the numbers in text order.
+/// Returns the numbers of a document in text order.
 fn in_order(doc: &Doc) -> Vec<usize> {
     match doc {
         Doc::Leaf(number) => vec![*number],
@@ -374,27 +402,33 @@ fn in_order(doc: &Doc) -> Vec<usize> {
     }
 }
 
-/// Returns the numbers that a clean merge may contain in addition: in an array without key fields, an element
-/// that one side removed and the other moved is new at its new position, as it is for lines.
+/// Returns the numbers that a clean merge may contain in addition to the expected ones. They are in elements of an
+/// array without key fields that one side removed and the other side moved. As with lines, a moved element counts as
+/// removed and added, so it is in the result.
 fn moved(case: &Case) -> BTreeSet<usize> {
     let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(in_order);
-    let place = |order: &[usize], leaf| order.iter().position(|other| *other == leaf);
+    let position = |order: &[usize], leaf| order.iter().position(|other| *other == leaf);
     let is_moved = |side: &[usize], leaf: usize| {
-        // Its order relative to another leaf changed.
+        // The order of this number relative to another one changed.
         base.iter().any(|other| {
-            let positions =
-                (place(&base, leaf), place(&base, *other), place(side, leaf), place(side, *other));
-            matches!(positions, (Some(was), Some(other_was), Some(is), Some(other_is))
-                if (was < other_was) != (is < other_is))
+            let positions = (
+                position(&base, leaf),
+                position(&base, *other),
+                position(side, leaf),
+                position(side, *other),
+            );
+            matches!(positions, (Some(old), Some(other_old), Some(new), Some(other_new))
+                if (old < other_old) != (new < other_new))
         })
     };
-    let of = |side: &[usize], other: &[usize]| {
+    let moved_and_removed = |side: &[usize], other: &[usize]| {
         let only = side.iter().filter(|leaf| !other.contains(leaf)).copied();
         only.filter(|leaf| is_moved(side, *leaf)).collect::<Vec<_>>()
     };
-    of(&ours, &theirs).into_iter().chain(of(&theirs, &ours)).collect()
+    moved_and_removed(&ours, &theirs).into_iter().chain(moved_and_removed(&theirs, &ours)).collect()
 }
 
+/// Merges a case in one format, and checks the result. Returns true if there is no conflict.
 fn check(format: &Format, case: &Case) -> bool {
     let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
     let merge = |ours: &str, theirs: &str| merged(format.path, Some(&base), ours, theirs);
@@ -413,32 +447,34 @@ fn check(format: &Format, case: &Case) -> bool {
         return false;
     }
     let found = leaves(&(format.read)(&text).unwrap());
-    let (has, expected, moved) =
+    let (in_result, expected, moved) =
         (found.keys().copied().collect::<BTreeSet<_>>(), expected(case), moved(case));
-    assert!(has.is_superset(&expected), "{}", details());
-    assert!(has.difference(&expected).all(|leaf| moved.contains(leaf)), "{}", details());
+    assert!(in_result.is_superset(&expected), "{}", details());
+    assert!(in_result.difference(&expected).all(|leaf| moved.contains(leaf)), "{}", details());
     let (in_ours, in_theirs) = (leaves(&case.ours), leaves(&case.theirs));
     for (leaf, path) in &found {
-        let of = |leaves: &BTreeMap<usize, String>| leaves.get(leaf) == Some(path);
-        assert!(of(&in_ours) || of(&in_theirs), "{leaf} at {path}: {}", details());
+        let has_path = |leaves: &BTreeMap<usize, String>| leaves.get(leaf) == Some(path);
+        assert!(has_path(&in_ours) || has_path(&in_theirs), "{leaf} at {path}: {}", details());
     }
     true
 }
 
-/// Returns a text with its conflict markers resolved in favour of one side.
+/// Returns a text with its conflicts, which are shown with markers, resolved in favour of one side: 0 for ours and 1
+/// for theirs.
 fn resolve_markers(shown: &str, side: usize) -> String {
-    let mut at = None;
-    let mut half = String::new();
+    // Side whose lines of a conflict follow; `None` outside conflicts.
+    let mut current = None;
+    let mut resolved = String::new();
     for line in shown.split_inclusive('\n') {
         match line.get(..7) {
-            Some("<<<<<<<") => at = Some(0),
-            Some("=======") => at = Some(1),
-            Some(">>>>>>>") => at = None,
-            _ if at.is_none_or(|at| at == side) => half.push_str(line),
+            Some("<<<<<<<") => current = Some(0),
+            Some("=======") => current = Some(1),
+            Some(">>>>>>>") => current = None,
+            _ if current.is_none_or(|current| current == side) => resolved.push_str(line),
             _ => {}
         }
     }
-    half
+    resolved
 }
 
 proptest! {
@@ -448,7 +484,8 @@ proptest! {
     fn clean_merges_are_complete_and_symmetric(seed in any::<u64>()) {
         let case = case(seed);
         let verdicts: Vec<bool> = FORMATS.iter().map(|format| check(format, &case)).collect();
-        // If the single-line form merges, every other form does; lines may allow more.
+        // If JSON on a single line merges without a conflict, so do all other formats. In these, a merge of lines may
+        // merge even more.
         prop_assert!(!verdicts[0] || verdicts.iter().all(|verdict| *verdict), "{verdicts:?}");
     }
 
@@ -456,7 +493,7 @@ proptest! {
     fn unchanged_side_never_conflicts(seed in any::<u64>()) {
         let Case { base, ours, .. } = case(seed);
         for format in &FORMATS {
-            // Written in another way, so that it is merged.
+            // One side has another text with the same value, so that the strategy runs.
             let (text, changed) = ((format.write)(&base), (format.write)(&ours));
             let rewritten = format!("{text}\n");
             for (ours_text, theirs_text) in [(&rewritten, &changed), (&changed, &rewritten)] {
@@ -474,12 +511,13 @@ proptest! {
 
     #[test]
     fn additions_do_not_depend_on_merge_order(seed in any::<u64>()) {
-        let mut maker = Maker { rng: Rng(seed), next: 1000 };
-        let base = maker.object(3);
-        let sides = ["p", "m", "x"].map(|by| {
+        let mut generator = Generator { rng: Rng(seed), last: 1000 };
+        let base = generator.object(3);
+        // Each side has a prefix for the keys that it adds.
+        let sides = ["p", "m", "x"].map(|key_prefix| {
             let mut side = base.clone();
-            for _ in 0..1 + maker.rng.below(3) {
-                maker.add(&mut side, by);
+            for _ in 0..1 + generator.rng.below(3) {
+                generator.add(&mut side, key_prefix);
             }
             side
         });
@@ -487,8 +525,8 @@ proptest! {
             let (base, sides) = ((format.write)(&base), sides.each_ref().map(format.write));
             let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
             let results = orders.map(|order| {
-                order.iter().try_fold(base.clone(), |head, at| {
-                    let merge = merged(format.path, Some(&base), &head, &sides[*at]);
+                order.iter().try_fold(base.clone(), |head, index| {
+                    let merge = merged(format.path, Some(&base), &head, &sides[*index]);
                     merge.conflict.is_none().then(|| String::from_utf8(merge.merged.content).unwrap())
                 })
             });
@@ -528,18 +566,18 @@ proptest! {
             if merged(format.path, Some(&base), &ours, &theirs).conflict.is_none() {
                 continue;
             }
-            let sides = sides.expect("all of them can be read");
+            let sides = sides.expect("all versions can be parsed");
             let text = TextMerge::between(&sides[0], &sides[1], DiffLimits::default()).unwrap();
             let (shown, conflicts) = text.render(Style::Merge, &ConflictMarkers::default());
             prop_assert!(conflicts > 0, "{}", describe(format, &case, ""));
             let shown = String::from_utf8(shown).unwrap();
-            for (at, on_conflict) in [OnConflict::Ours, OnConflict::Theirs].into_iter().enumerate() {
+            for (side, on_conflict) in [OnConflict::Ours, OnConflict::Theirs].into_iter().enumerate() {
                 let settings = FileSettings { on_conflict, ..FileSettings::default() };
                 let resolved = merged_by(&settings, format.path, Some(&base), &ours, &theirs).merged.content;
-                let half = resolve_markers(&shown, at);
+                let resolved_text = resolve_markers(&shown, side);
                 let resolved = String::from_utf8(resolved).unwrap();
-                prop_assert_eq!(half.trim_end(), resolved.trim_end());
-                prop_assert!((format.read)(&half).is_some(), "{}", describe(format, &case, &shown));
+                prop_assert_eq!(resolved_text.trim_end(), resolved.trim_end());
+                prop_assert!((format.read)(&resolved_text).is_some(), "{}", describe(format, &case, &shown));
             }
         }
     }
@@ -547,34 +585,37 @@ proptest! {
     #[test]
     fn clean_merges_keep_new_comments(seed in any::<u64>()) {
         let case = case(seed);
-        for (format, sign) in FORMATS.iter().zip(["", "//", "#", "#"]).skip(1) {
+        // JSON on a single line has no comments.
+        for (format, comment_prefix) in FORMATS.iter().zip(["", "//", "#", "#"]).skip(1) {
             let mut rng = Rng(seed);
             let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
-            let mut commented = |text: &str, whose: &str| -> String {
+            // Adds random comments to the lines of a text.
+            let mut with_comments = |text: &str, author: &str| -> String {
                 let comment = |(number, line): (usize, &str)| match rng.below(4) {
-                    0 => format!("{line} {sign} {whose} {number}\n"),
-                    1 => format!("{sign} {whose} above {number}\n{line}\n"),
+                    0 => format!("{line} {comment_prefix} {author} {number}\n"),
+                    1 => format!("{comment_prefix} {author} above {number}\n{line}\n"),
                     _ => format!("{line}\n"),
                 };
                 text.lines().enumerate().map(comment).collect()
             };
-            let (ours, theirs) = (commented(&ours, "ours"), commented(&theirs, "theirs"));
+            let (ours, theirs) = (with_comments(&ours, "ours"), with_comments(&theirs, "theirs"));
             let result = merged(format.path, Some(&base), &ours, &theirs);
             if result.conflict.is_some() {
                 continue;
             }
             let text = String::from_utf8(result.merged.content).unwrap();
             for line in ours.lines().chain(theirs.lines()) {
-                let comment = line.find(sign).map_or("", |at| &line[at..]);
+                let comment = line.find(comment_prefix).map_or("", |offset| &line[offset..]);
                 prop_assert!(text.contains(comment), "{comment}:\n{base}\n---\n{ours}\n---\n{theirs}\n---\n{text}");
             }
         }
     }
 
     #[test]
-    fn lossless_git_merges_are_merged(seed in any::<u64>()) {
+    fn documents_that_a_line_merge_merges_without_loss_are_merged(seed in any::<u64>()) {
         let case = case(seed);
-        // In TOML a value may become a table in another position, which a merge of lines does not notice.
+        // TOML is left out: a value may become a table at another position of the text, which a merge of lines does not
+        // notice.
         for format in FORMATS.iter().skip(1).filter(|format| format.path != "a.toml") {
             let [base, ours, theirs] = [&case.base, &case.ours, &case.theirs].map(format.write);
             let lines = merged("a.txt", Some(&base), &ours, &theirs);
@@ -582,9 +623,9 @@ proptest! {
             let Some(read) = (format.read)(&text).filter(|_| lines.conflict.is_none()) else { continue };
             if leaves(&read).keys().copied().collect::<BTreeSet<_>>() == expected(&case) {
                 let conflict = merged(format.path, Some(&base), &ours, &theirs).conflict;
-                // A member that one side removed and the other moved, with a change: a merge of lines sees
-                // two equal removals, which is wrong.
-                let is_moved = |place: &ConflictLocation| matches!(place, ConflictLocation::Value(value) if value.ours.is_none() != value.theirs.is_none());
+                // An exception is a member that one side removed, and that the other side moved and changed. A merge of
+                // lines takes both for equal removals of lines, but the merge by value rightly finds a conflict.
+                let is_moved = |location: &ConflictLocation| matches!(location, ConflictLocation::Value(value) if value.ours.is_none() != value.theirs.is_none());
                 let locations = conflict.iter().flat_map(|conflict| &conflict.locations);
                 let is_merged = conflict.is_none() || locations.clone().count() > 0 && locations.clone().all(is_moved);
                 prop_assert!(is_merged, "{conflict:?}\n{}", describe(format, &case, &text));
@@ -595,6 +636,7 @@ proptest! {
 
 #[test]
 fn removed_and_moved_elements_stay_at_their_new_position() {
+    // A seed for which one side removes an element that the other side moves.
     let case = case(14_104_746_334_643_547_379);
     assert!(!moved(&case).is_empty());
     assert!(FORMATS.iter().any(|format| check(format, &case)));

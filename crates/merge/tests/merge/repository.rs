@@ -1,7 +1,6 @@
-//! Merges from the history of a real repository: existing merge commits, and merges that reverting each
-//! change would need.
+//! Merges from the history of a real git repository: its merge commits, and merges that revert one of its commits.
 //!
-//! `WORKSPACE_TEST_REPOSITORY` is the path of the repository; by default it is this one.
+//! `WORKSPACE_TEST_REPOSITORY` is the path of the repository; the default is the repository of this source.
 //! `WORKSPACE_TEST_REPOSITORY_MAX` is the maximum number of merges; 200 by default.
 
 use std::collections::{HashMap, HashSet};
@@ -10,15 +9,18 @@ use std::process::Command;
 
 use workspace_test_support::skip;
 
-/// Commits of the base and both sides.
+/// Commits of the base, ours and theirs.
 pub(crate) type Commits = [String; 3];
 
+/// Git repository whose history is merged.
 pub(crate) struct Repository {
     pub(crate) path: PathBuf,
+    /// Maximum number of merge commits to read, and of merges of files.
     max: usize,
 }
 
 impl Repository {
+    /// Returns the repository; `None`, and the test is skipped, if the default one has no history.
     pub(crate) fn find() -> Option<Self> {
         let named = std::env::var_os("WORKSPACE_TEST_REPOSITORY").map(PathBuf::from);
         let max = std::env::var("WORKSPACE_TEST_REPOSITORY_MAX").ok().and_then(|max| max.parse().ok());
@@ -32,10 +34,12 @@ impl Repository {
         Some(found)
     }
 
+    /// Runs git, and returns its output as text; empty if git fails.
     fn git(&self, args: &[&str]) -> String {
         String::from_utf8_lossy(&self.output(args)).into_owned()
     }
 
+    /// Runs git, and returns its output.
     fn output(&self, args: &[&str]) -> Vec<u8> {
         Command::new("git").arg("-C").arg(&self.path).args(args).output().unwrap().stdout
     }
@@ -45,7 +49,7 @@ impl Repository {
         self.output(&["show", &format!("{commit}:{path}")])
     }
 
-    /// Returns the merge commits.
+    /// Returns merge commits with two parents and a merge base, newest first.
     fn merges(&self) -> Vec<Commits> {
         let mut found = Vec::new();
         for line in
@@ -61,7 +65,7 @@ impl Repository {
         found
     }
 
-    /// Returns files that both sides changed.
+    /// Returns merges of files: files that both sides of a merge commit changed, and reverted changes of files.
     pub(crate) fn files(&self) -> Vec<(String, Commits)> {
         let mut found = Vec::new();
         for commits in self.merges() {
@@ -79,8 +83,8 @@ impl Repository {
         found
     }
 
-    /// Returns files whose change is reverted after the next one: base is the change, ours the next one,
-    /// theirs the version before.
+    /// Returns merges that revert a change of a file after the next change of the file. The base is the commit to
+    /// revert, ours is the commit of the next change, and theirs is the parent of the commit to revert.
     fn reverted_files(&self) -> Vec<(String, Commits)> {
         let log = self.git(&[
             "log",
@@ -91,22 +95,25 @@ impl Repository {
             "--diff-filter=M",
             "HEAD",
         ]);
+        // The log starts with the newest commit. `next` has the next commit that changes each file.
         let (mut found, mut next) = (Vec::new(), HashMap::<&str, &str>::new());
-        let (mut commit, mut before) = ("", "");
+        let (mut commit, mut parent) = ("", "");
         for line in log.lines().filter(|line| !line.is_empty()) {
             if let Some(ids) = line.strip_prefix(':') {
-                (commit, before) = ids.split_once(' ').unwrap_or((ids, ""));
+                (commit, parent) = ids.split_once(' ').unwrap_or((ids, ""));
                 if found.len() >= self.max {
                     break;
                 }
             } else if let Some(after) = next.insert(line, commit) {
-                found.push((line.to_owned(), [commit, after, before].map(str::to_owned)));
+                found.push((line.to_owned(), [commit, after, parent].map(str::to_owned)));
             }
         }
         found
     }
 
-    /// Returns merges of whole trees: merge commits, and reverts of some commits onto the head.
+    /// Returns at most `max` merges of whole trees: merge commits, and merges that revert a commit on top of the newest
+    /// one. In the latter, the base is the commit to revert, ours is the newest commit, and theirs is the parent of the
+    /// commit to revert.
     pub(crate) fn trees(&self, max: usize) -> Vec<Commits> {
         let mut found = self.merges();
         let log = self.git(&["log", "--no-merges", "--format=%H %P", "HEAD"]);
@@ -114,8 +121,8 @@ impl Repository {
         let head = commits.first().map_or("", |line| line.split(' ').next().unwrap_or_default());
         let step = (commits.len() / max).max(1);
         for line in commits.iter().skip(1).step_by(step) {
-            if let Some((commit, before)) = line.split_once(' ') {
-                found.push([commit, head, before].map(str::to_owned));
+            if let Some((commit, parent)) = line.split_once(' ') {
+                found.push([commit, head, parent].map(str::to_owned));
             }
         }
         found.truncate(max);

@@ -1,7 +1,8 @@
-//! TOML is merged value by value.
+//! Merges of TOML files, value by value.
 
 use crate::documents::{clean, conflicts, merged};
 
+/// Merges TOML, and fails on a conflict.
 fn toml(base: &str, ours: &str, theirs: &str) -> String {
     clean("a.toml", Some(base), ours, theirs)
 }
@@ -28,7 +29,8 @@ name = \"y\"
 
 #[test]
 fn adjacent_changes_are_merged_without_reformatting() {
-    let both = |text: &str| {
+    // Applies the changes of both sides.
+    let with_all_changes = |text: &str| {
         text.replace("\"1.0\"", "\"2.0\"")
             .replace("\"1\"", "\"1.1\"")
             .replace("[\"a\", \"b\"]", "[\"a\", \"b\", \"c\"]")
@@ -40,15 +42,15 @@ fn adjacent_changes_are_merged_without_reformatting() {
         .replace("\"1\"", "\"1.1\"")
         .replace("\"x\"\n", "\"x\"\nours = 1979-05-27\n");
     let theirs = BASE.replace("[\"a\", \"b\"]", "[\"a\", \"b\", \"c\"]").replace("'x.rs'", "'z.rs'");
-    assert_eq!(toml(BASE, &ours, &theirs), both(BASE));
-    assert_eq!(toml(BASE, &theirs, &ours), both(BASE));
+    assert_eq!(toml(BASE, &ours, &theirs), with_all_changes(BASE));
+    assert_eq!(toml(BASE, &theirs, &ours), with_all_changes(BASE));
 }
 
 #[test]
 fn value_changed_by_both_conflicts() {
-    let change = |to: &str| BASE.replace("\"1\"", to).replace("'x.rs'", to);
+    let with_value = |value: &str| BASE.replace("\"1\"", value).replace("'x.rs'", value);
     assert_eq!(
-        conflicts("Cargo.toml", Some(BASE), &change("\"3\""), &change("\"4\"")),
+        conflicts("Cargo.toml", Some(BASE), &with_value("\"3\""), &with_value("\"4\"")),
         ["dependencies.one.version", "bin[name=x].path"]
     );
     assert_eq!(conflicts("a.toml", Some("a = 1\n"), "a = 1.0\n", "a = 1.00\n"), ["a"]);
@@ -61,7 +63,7 @@ fn tables_are_inserted_and_removed() {
     let ours = "[a]\nx = 1\n[b]\ny = 1\nz = 1\n\n# new\n[ours]\nz = 1\n";
     let theirs = "[b]\ny = 2\n\n[theirs]\nz = 1\n";
     assert_eq!(toml(base, ours, theirs), "[b]\ny = 2\nz = 1\n\n# new\n[ours]\nz = 1\n\n[theirs]\nz = 1\n");
-    // Only the subtables imply that `a` exists.
+    // Before the merge, `a` exists only because it has subtables.
     assert_eq!(toml("[a.b]\n[a.c]\n", "[a.b]\n", "[a.c]\n"), "[a]\n");
     let base = "[[a]]\nid = 1\n\n[[a]]\nid = 2\n";
     assert_eq!(toml(base, "[[a]]\nid = 1\n", "[[a]]\nid = 2\n"), "a = []\n");

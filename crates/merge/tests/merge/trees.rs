@@ -1,4 +1,4 @@
-//! Merges of trees.
+//! Merges of whole trees. A `Model` is a small tree as a map from paths to files and symlinks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,20 +13,21 @@ use workspace_state::{Attributes, Extent, NewSnapshot, Node, Tree};
 use crate::git::Rng;
 use crate::model::{ChangeKinds, Git, Leaf, Model, TestStore, base, model, read, read_merge, side};
 
+/// Returns class and path of all conflicts.
 fn classes(merge: &TreeMerge) -> Vec<(ConflictClass, &str)> {
     let name = |path| std::str::from_utf8(path).unwrap();
     merge.conflicts.iter().map(|conflict| (conflict.class, name(&conflict.path.0))).collect()
 }
 
-fn merged(fixture: &TestStore, base: &Tree, ours: &Tree, theirs: &Tree) -> Model {
-    let _ = fixture;
+/// Merges trees, and fails on a conflict.
+fn merged(base: &Tree, ours: &Tree, theirs: &Tree) -> Model {
     let merge = merge_trees(base, ours, theirs, &TreeOptions::default()).unwrap();
     assert!(merge.conflicts.is_empty());
     read_merge(&merge)
 }
 
 #[test]
-fn unchanged_side_yields_the_other() {
+fn merge_with_an_unchanged_side_gives_the_other_side() {
     let fixture = TestStore::new();
     for seed in 0..60 {
         let mut rng = Rng(seed);
@@ -38,7 +39,7 @@ fn unchanged_side_yields_the_other() {
             assert!(merge.conflicts.is_empty());
             assert_eq!(merge.tree.tree_id().unwrap(), side.id(), "seed {seed}");
         }
-        assert_eq!(merged(&fixture, &base, &base, &side), read(&side));
+        assert_eq!(merged(&base, &base, &side), read(&side));
     }
 }
 
@@ -79,7 +80,7 @@ fn file_and_directory_of_one_name_are_both_kept() {
 }
 
 #[test]
-fn a_file_that_follows_a_rename_to_the_place_of_a_directory_is_kept_beside_it() {
+fn a_file_that_follows_a_directory_rename_to_the_path_of_a_directory_is_kept() {
     let fixture = TestStore::new();
     let base = model(&[("a/c/x", "content x\n"), ("a/y", "content y\n"), ("a/z", "content z\n")]);
     let ours = model(&[
@@ -118,27 +119,29 @@ fn file_and_symlink_of_one_name_are_both_kept() {
 fn compatible_changes_merge_in_any_order() {
     let fixture = TestStore::new();
     let base: Model = (0..40).map(|n| (format!("d{}/f{n}", n % 4), Leaf::file(format!("{n}\n")))).collect();
-    let agents: Vec<Model> = (0..5)
-        .map(|agent| {
+    // Each side changes a different fifth of the files.
+    let sides: Vec<Model> = (0..5)
+        .map(|number| {
             let mut model = base.clone();
-            for n in (0..40).filter(|n| n % 5 == agent) {
+            for n in (0..40).filter(|n| n % 5 == number) {
                 let path = format!("d{}/f{n}", n % 4);
                 match n % 3 {
                     0 => drop(model.remove(&path)),
-                    1 => drop(model.insert(path, Leaf::file(format!("by {agent}\n")))),
-                    _ => drop(model.insert(format!("new{agent}/{n}"), Leaf::file("new\n"))),
+                    1 => drop(model.insert(path, Leaf::file(format!("by {number}\n")))),
+                    _ => drop(model.insert(format!("new{number}/{n}"), Leaf::file("new\n"))),
                 }
             }
             model
         })
         .collect();
+    // Ids of the merged trees for different orders of the sides.
     let mut results = std::collections::BTreeSet::new();
     for start in 0..5 {
         for step in 1..5 {
-            let order = (0..5).map(|n| &agents[(start + n * step) % 5]);
+            let order = (0..5).map(|n| &sides[(start + n * step) % 5]);
             let mut head = fixture.tree(&base);
-            for agent in order {
-                let (base, theirs) = (fixture.tree(&base), fixture.tree(agent));
+            for side in order {
+                let (base, theirs) = (fixture.tree(&base), fixture.tree(side));
                 let mut merge = merge_trees(&base, &head, &theirs, &TreeOptions::default()).unwrap();
                 assert!(merge.conflicts.is_empty());
                 let snapshot = merge.tree.commit(Default::default()).unwrap();
@@ -154,9 +157,9 @@ fn compatible_changes_merge_in_any_order() {
 fn name_collisions_are_reported() {
     let fixture = TestStore::new();
     let base = model(&[("Here/x", "1\n"), ("here/x", "1\n")]);
-    let with = |files: &[(&str, &str)]| base.clone().into_iter().chain(model(files)).collect::<Model>();
-    let ours = with(&[("README", "1\n"), ("\u{e9}/a", "1\n"), ("Same", "1\n"), ("Here/y", "1\n")]);
-    let theirs = with(&[("readme", "2\n"), ("e\u{301}/b", "2\n"), ("Same", "1\n"), ("here/y", "2\n")]);
+    let with_files = |files: &[(&str, &str)]| base.clone().into_iter().chain(model(files)).collect::<Model>();
+    let ours = with_files(&[("README", "1\n"), ("\u{e9}/a", "1\n"), ("Same", "1\n"), ("Here/y", "1\n")]);
+    let theirs = with_files(&[("readme", "2\n"), ("e\u{301}/b", "2\n"), ("Same", "1\n"), ("here/y", "2\n")]);
     let merge = fixture.merge(&base, &ours, &theirs);
     assert_eq!(classes(&merge), [(ConflictClass::Collision, "README"), (ConflictClass::Collision, "\u{e9}")]);
     assert_eq!(read_merge(&merge), ours.into_iter().chain(theirs).collect::<Model>());
@@ -166,8 +169,8 @@ fn name_collisions_are_reported() {
 fn name_collision_is_reported_although_both_sides_added_one_of_the_names() {
     let fixture = TestStore::new();
     let base = model(&[("x", "1\n")]);
-    let with = |files: &[(&str, &str)]| base.clone().into_iter().chain(model(files)).collect::<Model>();
-    let (ours, theirs) = (with(&[("A", "1\n"), ("a", "2\n")]), with(&[("a", "2\n")]));
+    let with_files = |files: &[(&str, &str)]| base.clone().into_iter().chain(model(files)).collect::<Model>();
+    let (ours, theirs) = (with_files(&[("A", "1\n"), ("a", "2\n")]), with_files(&[("a", "2\n")]));
     assert_eq!(classes(&fixture.merge(&base, &ours, &theirs)), [(ConflictClass::Collision, "A")]);
 }
 
@@ -224,9 +227,14 @@ fn attributes_are_merged_separately() {
         [Some(b"2".to_vec()), None, Some(b"3".to_vec())]
     );
     assert_eq!(merge.tree.read("f").unwrap(), b"2\n");
-    let other = tree(0o744, &[("user.a", "1"), ("user.b", "1")], "1\n");
-    let merge = merge_trees(&base, &other, &theirs, &TreeOptions::default()).unwrap();
-    assert_eq!(classes(&merge), [(ConflictClass::Mode, "f")]);
+    let other = tree(0o2640, &[("user.a", "1"), ("user.b", "1")], "1\n");
+    for (ours, theirs) in [(&other, &theirs), (&theirs, &other)] {
+        let merge = merge_trees(&base, ours, theirs, &TreeOptions::default()).unwrap();
+        assert_eq!((classes(&merge), merge.tree.stat("f").unwrap().mode), (vec![], 0o2751));
+    }
+    let empty = fixture.tree(&model(&[]));
+    let merge = merge_trees(&empty, &base, &theirs, &TreeOptions::default()).unwrap();
+    assert!(classes(&merge).contains(&(ConflictClass::Mode, "f")), "{:?}", classes(&merge));
     let other = tree(0o644, &[("user.a", "5")], "1\n");
     let merge = merge_trees(&base, &ours, &other, &TreeOptions::default()).unwrap();
     assert_eq!(classes(&merge), [(ConflictClass::Attributes, "f")]);
@@ -235,6 +243,7 @@ fn attributes_are_merged_separately() {
 #[test]
 fn rules_decide_and_critical_files_need_review() {
     let fixture = TestStore::new();
+    // Without a strategy, the type of the file selects it.
     let rule = |path: &str, strategy: Option<&str>, on_conflict| PathRule {
         path: path.to_owned(),
         settings: FileSettings {
@@ -255,14 +264,14 @@ fn rules_decide_and_critical_files_need_review() {
     let [base, ours, theirs] = [base, ours, theirs].map(|model| fixture.tree(&model));
     let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
     assert_eq!(read_merge(&merge), model(&[("content", "3\n"), ("critical", "1\n")]));
-    let waiting: Vec<_> = merge.conflicts.iter().filter(|conflict| conflict.decided.is_none()).collect();
-    assert_eq!(waiting.len(), 1);
-    assert_eq!(waiting[0].class, ConflictClass::ReviewRequired);
+    let unresolved: Vec<_> = merge.conflicts.iter().filter(|conflict| conflict.decided.is_none()).collect();
+    assert_eq!(unresolved.len(), 1);
+    assert_eq!(unresolved[0].class, ConflictClass::ReviewRequired);
     assert!(!merge.is_resolved());
 }
 
-/// Returns options with a review of every change in `d`.
-fn with_review(on_conflict: OnConflict) -> TreeOptions {
+/// Returns options that require a review of every change in the directory `d`, with a conflict rule.
+fn options_with_review(on_conflict: OnConflict) -> TreeOptions {
     let settings =
         FileSettings { strategy: Some("critical".to_owned()), on_conflict, ..FileSettings::default() };
     let rules = PathRules::new([PathRule { path: "d/**".to_owned(), settings }]).unwrap();
@@ -277,12 +286,12 @@ fn critical_file_survives_removal_of_its_directory() {
     let file_instead = model(&[("d", "a file\n"), ("z", "2\n")]);
     for (theirs, theirs_path) in [(model(&[("z", "2\n")]), None), (file_instead, Some("d~theirs"))] {
         let [base, before, theirs] = [&base, &ours, &theirs].map(|model| fixture.tree(model));
-        let merge = merge_trees(&base, &before, &theirs, &with_review(OnConflict::Review)).unwrap();
+        let merge = merge_trees(&base, &before, &theirs, &options_with_review(OnConflict::Review)).unwrap();
         let mut expected = ours.clone();
         expected.extend(theirs_path.map(|name| (name.to_owned(), Leaf::file("a file\n"))));
         assert_eq!(read_merge(&merge), expected);
         assert!(!merge.is_resolved());
-        let merge = merge_trees(&base, &before, &theirs, &with_review(OnConflict::Ours)).unwrap();
+        let merge = merge_trees(&base, &before, &theirs, &options_with_review(OnConflict::Ours)).unwrap();
         assert_eq!(read_merge(&merge), expected);
     }
 }
@@ -292,72 +301,75 @@ fn critical_file_rename_needs_review() {
     let fixture = TestStore::new();
     let text = "a\nb\nc\nd\n";
     let base = model(&[("d/f", text), ("x/y", "1\n2\n3\n"), ("z", "z\n")]);
-    let all = |files: &[(&str, &str)]| model(&[files, &[("z", "z\n")]].concat());
+    let with_z = |files: &[(&str, &str)]| model(&[files, &[("z", "z\n")]].concat());
     let renamed = [
-        all(&[("x/f", text), ("x/y", "1\n2\n3\n")]),
-        all(&[("e/f", text), ("x/y", "1\n2\n3\n")]),
-        all(&[("d/f2", text), ("x/y", "1\n2\n3\n")]),
-        all(&[("d/f", text), ("d/y", "1\n2\n3\n")]),
+        with_z(&[("x/f", text), ("x/y", "1\n2\n3\n")]),
+        with_z(&[("e/f", text), ("x/y", "1\n2\n3\n")]),
+        with_z(&[("d/f2", text), ("x/y", "1\n2\n3\n")]),
+        with_z(&[("d/f", text), ("d/y", "1\n2\n3\n")]),
     ];
     let mut ours = base.clone();
     ours.insert("z".to_owned(), Leaf::file("other\n"));
     let [before, head] = [&base, &ours].map(|model| fixture.tree(model));
     for theirs in &renamed {
         let merge =
-            merge_trees(&before, &head, &fixture.tree(theirs), &with_review(OnConflict::Review)).unwrap();
-        assert_eq!(merge.tree.tree_id().unwrap(), head.id(), "both names stay as they are");
+            merge_trees(&before, &head, &fixture.tree(theirs), &options_with_review(OnConflict::Review))
+                .unwrap();
+        assert_eq!(merge.tree.tree_id().unwrap(), head.id(), "neither name is changed");
         let reported = classes(&merge);
         assert!(
             reported.len() == 2 && reported.iter().all(|(class, _)| *class == ConflictClass::ReviewRequired),
             "{reported:?}"
         );
-        // The decision of a rule applies to both names.
+        // If a conflict rule decides, the decision applies to the old and to the new name.
         let merge =
-            merge_trees(&before, &head, &fixture.tree(theirs), &with_review(OnConflict::Theirs)).unwrap();
+            merge_trees(&before, &head, &fixture.tree(theirs), &options_with_review(OnConflict::Theirs))
+                .unwrap();
         let mut expected = theirs.clone();
         expected.insert("z".to_owned(), Leaf::file("other\n"));
         assert_eq!(read_merge(&merge), expected);
     }
-    // The same if it was changed as well.
+    // A rename with an edit needs a review too.
     let long: String = (0..40).map(|line| format!("{line}\n")).collect();
     let longer = format!("{long}more\n");
     for (old, new) in [("d/x", "n"), ("n", "d/x")] {
         let [before, theirs] =
-            [(old, &long), (new, &longer)].map(|(name, text)| fixture.tree(&all(&[(name, text)])));
-        let merge = merge_trees(&before, &before, &theirs, &with_review(OnConflict::Review)).unwrap();
+            [(old, &long), (new, &longer)].map(|(name, text)| fixture.tree(&with_z(&[(name, text)])));
+        let merge = merge_trees(&before, &before, &theirs, &options_with_review(OnConflict::Review)).unwrap();
         assert_eq!(merge.tree.tree_id().unwrap(), before.id(), "{old} to {new}");
         assert_eq!(classes(&merge).len(), 2);
     }
-    // Files added by ours stay in place until the review.
+    // Files that our side added to a directory stay in place if a rename of the directory needs a review.
     for (old, new) in [("d", "e"), ("e", "d")] {
         let [x, y, n] = ["x", "y", "n"].map(|name| format!("{old}/{name}"));
-        let base = all(&[(&x, text), (&y, "y\n")]);
-        let theirs = all(&[(&format!("{new}/x"), text), (&format!("{new}/y"), "y\n")]);
-        let ours = fixture.tree(&all(&[(&x, text), (&y, "y\n"), (&n, "n\n")]));
-        let options = with_review(OnConflict::Review);
+        let base = with_z(&[(&x, text), (&y, "y\n")]);
+        let theirs = with_z(&[(&format!("{new}/x"), text), (&format!("{new}/y"), "y\n")]);
+        let ours = fixture.tree(&with_z(&[(&x, text), (&y, "y\n"), (&n, "n\n")]));
+        let options = options_with_review(OnConflict::Review);
         let merge = merge_trees(&fixture.tree(&base), &ours, &fixture.tree(&theirs), &options).unwrap();
         assert_eq!(merge.tree.tree_id().unwrap(), ours.id(), "{old} to {new}");
     }
-    // The same if another file has the old name.
-    for theirs in [all(&[("d/x", text), ("x/n", "n\n")]), all(&[("d/x", text), ("x", "another\n")])] {
-        let before = fixture.tree(&all(&[("x", text)]));
+    // A rename also needs a review if another file or a directory has the old name in their tree.
+    for theirs in [with_z(&[("d/x", text), ("x/n", "n\n")]), with_z(&[("d/x", text), ("x", "another\n")])] {
+        let before = fixture.tree(&with_z(&[("x", text)]));
         let merge =
-            merge_trees(&before, &before, &fixture.tree(&theirs), &with_review(OnConflict::Review)).unwrap();
+            merge_trees(&before, &before, &fixture.tree(&theirs), &options_with_review(OnConflict::Review))
+                .unwrap();
         assert_eq!(read_merge(&merge)["x"], Leaf::file(text));
     }
-    // A directory at the old name.
-    let head = fixture.tree(&all(&[("d/x", text)]));
-    let theirs = fixture.tree(&all(&[("d/x/l", text)]));
-    let merge = merge_trees(&head, &head, &theirs, &with_review(OnConflict::Review)).unwrap();
+    // Their side moved the file into a directory with the name of the file.
+    let head = fixture.tree(&with_z(&[("d/x", text)]));
+    let theirs = fixture.tree(&with_z(&[("d/x/l", text)]));
+    let merge = merge_trees(&head, &head, &theirs, &options_with_review(OnConflict::Review)).unwrap();
     assert_eq!(merge.tree.tree_id().unwrap(), head.id());
-    // Ours renamed it too: changes by theirs wait all the same.
+    // Our side renamed the file: changes by their side still need a review.
     let mut theirs = base.clone();
     theirs.insert("d/f".to_owned(), Leaf::file("a\nb\nc\nevil\n"));
     let merge = merge_trees(
         &before,
         &fixture.tree(&renamed[1]),
         &fixture.tree(&theirs),
-        &with_review(OnConflict::Review),
+        &options_with_review(OnConflict::Review),
     );
     let merge = merge.unwrap();
     assert_eq!(read_merge(&merge), renamed[1]);
@@ -394,14 +406,12 @@ fn renamed_directory_gets_attributes_of_the_other_side() {
             }
         }
     }
-    let other = tree("e", 0o754, None, &files);
+    let other = tree("e", 0o1755, Some("y"), &files);
     let merge = merge_trees(&base, &other, &changed, &TreeOptions::default()).unwrap();
-    assert_eq!(classes(&merge), [(ConflictClass::Mode, "e"), (ConflictClass::Mode, "e/empty")]);
-    // Modes and extended attributes are separate conflicts.
-    let other = tree("d", 0o754, Some("y"), &files);
-    let merge = merge_trees(&base, &other, &changed, &TreeOptions::default()).unwrap();
-    let both = |path| [(ConflictClass::Mode, path), (ConflictClass::Attributes, path)];
-    assert_eq!(classes(&merge), [both("d"), both("d/empty")].concat());
+    assert_eq!(classes(&merge), [(ConflictClass::Attributes, "e"), (ConflictClass::Attributes, "e/empty")]);
+    for directory in ["e", "e/empty"] {
+        assert_eq!(merge.tree.stat(directory).unwrap().mode, 0o1700, "{directory}");
+    }
 }
 
 #[test]
@@ -438,6 +448,27 @@ fn author_of_a_file_overrides_author_of_the_tree() {
     assert_eq!(read_merge(&merge), model(&[("f", "3\n")]));
 }
 
+/// Regression test: the authors of a path that is not UTF-8 were not found, because they were looked up by the path
+/// with replacement characters.
+#[test]
+fn authors_are_found_by_paths_that_are_not_utf8() {
+    let fixture = TestStore::new();
+    let settings = FileSettings { on_conflict: OnConflict::Lww, ..FileSettings::default() };
+    let rules = PathRules::new([PathRule { path: "**".to_owned(), settings }]).unwrap();
+    let path = b"f\xff";
+    let [base, ours, theirs] = ["1\n", "2\n", "3\n"].map(|content| {
+        let mut tree = fixture.store.empty_tree().unwrap();
+        tree.write(path, content).unwrap();
+        let snapshot = tree.commit(NewSnapshot::default()).unwrap();
+        Tree::of_snapshot(&fixture.store, &snapshot).unwrap()
+    });
+    let by = |time| Author { time, priority: 0 };
+    let authors = [(path.to_vec(), by(1))].into();
+    let options = TreeOptions { rules, ours: by(9), theirs: by(5), authors, ..TreeOptions::default() };
+    let merge = merge_trees(&base, &ours, &theirs, &options).unwrap();
+    assert_eq!(merge.tree.read(path).unwrap(), b"3\n");
+}
+
 #[test]
 fn conflicts_serialise() {
     let fixture = TestStore::new();
@@ -462,16 +493,17 @@ fn rename_detection_respects_its_limits() {
         let options = TreeOptions { renames, ..TreeOptions::default() };
         merge_trees(&base, &ours, &theirs, &options).unwrap()
     };
-    let found = RenameOptions::default();
-    assert_eq!(classes(&merge(found)), [(ConflictClass::Content, "b")]);
-    for none in [
-        RenameOptions { pairs: 0, ..found },
-        RenameOptions { bytes: 10, ..found },
-        RenameOptions { similarity: 101, ..found },
+    let default_limits = RenameOptions::default();
+    assert_eq!(classes(&merge(default_limits)), [(ConflictClass::Content, "b")]);
+    // Limits with which the rename is not found.
+    for limits in [
+        RenameOptions { pairs: 0, ..default_limits },
+        RenameOptions { bytes: 10, ..default_limits },
+        RenameOptions { similarity: 101, ..default_limits },
     ] {
-        let merge = merge(none);
+        let merge = merge(limits);
         assert_eq!(classes(&merge), [(ConflictClass::ModifyDelete, "a")]);
-        assert_eq!(read_merge(&merge).len(), 2, "both contents are there");
+        assert_eq!(read_merge(&merge).len(), 2, "the tree has both contents");
     }
 }
 
@@ -485,9 +517,9 @@ fn renamed_files_that_are_too_large_to_be_read_are_found_by_their_chunks() {
             (state >> 56) as u8
         })
         .collect();
-    let edited = |at: usize| {
+    let edited = |offset: usize| {
         let mut content = noise.clone();
-        content[at] ^= 1;
+        content[offset] ^= 1;
         content
     };
     let tree = |path: &str, content: Vec<u8>| {
@@ -555,29 +587,29 @@ fn files_over_the_size_limit_are_decided_by_rule() {
     let fixture = TestStore::new();
     let base = model(&[("a", "1\n2\n3\n4\n5\n")]);
     let (ours, theirs) = (model(&[("a", "one\n2\n3\n4\n5\n")]), model(&[("a", "1\n2\n3\n4\nfive\n")]));
-    let small = TreeOptions { content_max: 4, ..TreeOptions::default() };
-    let merge = fixture.merge_by(&small, &base, &ours, &theirs);
+    let small_limit = TreeOptions { content_max: 4, ..TreeOptions::default() };
+    let merge = fixture.merge_by(&small_limit, &base, &ours, &theirs);
     assert_eq!((classes(&merge), read_merge(&merge)), (vec![(ConflictClass::Content, "a")], ours.clone()));
     let settings = FileSettings { on_conflict: OnConflict::Theirs, ..FileSettings::default() };
     let rules = PathRules::new([PathRule { path: "*".to_owned(), settings }]).unwrap();
-    let merge = fixture.merge_by(&TreeOptions { rules, ..small }, &base, &ours, &theirs);
+    let merge = fixture.merge_by(&TreeOptions { rules, ..small_limit }, &base, &ours, &theirs);
     assert!(merge.is_resolved());
     assert_eq!(read_merge(&merge), theirs);
 }
 
-/// Stored histories by content.
-type Kept = Arc<Mutex<Vec<(Vec<Extent>, Vec<u8>)>>>;
+/// Stored histories (the states of a CRDT), each with the content of its version.
+type StoredHistories = Arc<Mutex<Vec<(Vec<Extent>, Vec<u8>)>>>;
 
-/// Merges sides one after another from one base, and stores histories.
-fn one_after_another(fixture: &TestStore, base: &str, sides: &[&String]) -> Model {
+/// Merges sides with one base in the given order, each into the result of the previous merge, and stores histories.
+fn merge_in_order(fixture: &TestStore, base: &str, sides: &[&String]) -> Model {
     let name = "board.crdt.json";
     let schema = BTreeMap::from([("votes".to_owned(), CrdtType::Counter)]);
     let settings = FileSettings { strategy: Some("crdt".to_owned()), schema, ..FileSettings::default() };
     let rules = PathRules::new([PathRule { path: name.to_owned(), settings }]).unwrap();
-    let (base, kept) = (fixture.tree(&model(&[(name, base)])), Kept::default());
+    let (base, stored) = (fixture.tree(&model(&[(name, base)])), StoredHistories::default());
     let mut head = base.clone();
     for side in sides {
-        let known = Arc::clone(&kept);
+        let known = Arc::clone(&stored);
         let histories = HistorySource::new(move |version| {
             let Node::File(file) = &version.entry.node else { return None };
             let known = known.lock().unwrap();
@@ -592,7 +624,7 @@ fn one_after_another(fixture: &TestStore, base: &str, sides: &[&String]) -> Mode
         let Some(Node::File(file)) = head.entry(name).unwrap().map(|entry| entry.node) else {
             panic!("gone")
         };
-        kept.lock().unwrap().push((file.extents, history));
+        stored.lock().unwrap().push((file.extents, history));
     }
     read(&head)
 }
@@ -605,8 +637,10 @@ fn stored_histories_make_crdts_order_independent() {
         .map(|(task, votes)| format!(r#"{{"tasks": ["one", "{task}"], "votes": {votes}}}"#))
         .to_vec();
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
-    let results: Vec<Model> =
-        orders.iter().map(|order| one_after_another(&fixture, base, &order.map(|at| &sides[at]))).collect();
+    let results: Vec<Model> = orders
+        .iter()
+        .map(|order| merge_in_order(&fixture, base, &order.map(|index| &sides[index])))
+        .collect();
     let Leaf::File { content, .. } = &results[0]["board.crdt.json"] else { panic!("no file") };
     let text = String::from_utf8(content.clone()).unwrap();
     assert!(text.contains("\"votes\": 8"), "{text}");
@@ -639,18 +673,18 @@ fn equal_log_entries_and_increments_add_up() {
     for name in ["logs/run.log", "logs/deep/more.jsonl"] {
         assert_eq!(result[name], Leaf::file("1\n2\n2\n"));
     }
-    assert_eq!(result["a.txt"], Leaf::file("1\n2\n"), "what is no log is there once");
+    assert_eq!(result["a.txt"], Leaf::file("1\n2\n"), "equal lines are added once if the file is not a log");
     assert_eq!(result["board.crdt.json"], Leaf::file("{\n  \"votes\": 7\n}\n"));
-    // Both added the directory.
+    // The base has none of the files: both sides added them.
     let result = read_merge(&fixture.merge_by(&options, &model(&[("b", "b")]), &side, &side));
     assert_eq!(result["logs/run.log"], Leaf::file("1\n2\n1\n2\n"));
 }
 
 #[test]
-fn additions_to_a_split_directory_stay() {
+fn files_added_to_a_split_directory_stay_in_place() {
     let fixture = TestStore::new();
     let base = model(&[("d/1", "one\n"), ("d/2", "two\n")]);
-    // Half of it was moved here, half there: git cannot tell either where the new file belongs.
+    // Our side moved the files of `d` to two directories, so the new path of `d` is ambiguous, for git too.
     let ours = model(&[("left/1", "one\n"), ("right/2", "two\n")]);
     let theirs = model(&[("d/1", "one\n"), ("d/2", "two\n"), ("d/new", "new\n")]);
     let merge = fixture.merge(&base, &ours, &theirs);

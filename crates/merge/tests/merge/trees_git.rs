@@ -10,12 +10,14 @@ use crate::git::{Rng, merged_by_git};
 use crate::model::{ChangeKinds, Git, GitMerge, Leaf, Model, TestStore, base, read_merge, side};
 use crate::repository::Repository;
 
+/// Three versions of a tree.
 struct Case {
     base: Model,
     ours: Model,
     theirs: Model,
 }
 
+/// Returns a random case.
 fn case(seed: u64, changes: ChangeKinds) -> Case {
     let mut rng = Rng(seed);
     let base = base(&mut rng);
@@ -24,7 +26,7 @@ fn case(seed: u64, changes: ChangeKinds) -> Case {
     Case { base, ours, theirs }
 }
 
-/// Returns the paths of a conflict.
+/// Returns the paths of all entries that a conflict names.
 fn paths(conflict: &TreeConflict) -> impl Iterator<Item = String> {
     let versions = [&conflict.base, &conflict.ours, &conflict.theirs].into_iter().flatten();
     let versions = versions.map(|version| version.path.clone());
@@ -34,19 +36,20 @@ fn paths(conflict: &TreeConflict) -> impl Iterator<Item = String> {
     paths.map(|path| String::from_utf8(path).unwrap()).collect::<Vec<_>>().into_iter()
 }
 
-/// Removes the suffix of names that were taken.
-fn plain(path: &str) -> String {
+/// Removes the suffixes that entries with a taken name get, such as `~theirs`.
+fn without_suffixes(path: &str) -> String {
     path.split('/').map(|name| name.split('~').next().unwrap_or_default()).collect::<Vec<_>>().join("/")
 }
 
-/// Checks that each version of either side is in the result, merged into it, or named by a conflict.
+/// Checks that no new content of either side is lost: it is in the result, merged into it, or named by a conflict.
 fn assert_nothing_lost(case: &Case, merge: &TreeMerge, result: &Model) {
-    // Permission bits of one side and content of the other may be combined.
+    // Only contents are compared, since permission bits of one side and content of the other side may be combined.
     let content = |leaf: &Leaf| match leaf {
         Leaf::File { content, .. } => content.clone(),
         Leaf::Link(target) => format!("-> {target}").into_bytes(),
     };
-    let there: BTreeSet<_> = result.values().map(content).collect();
+    let in_result: BTreeSet<_> = result.values().map(content).collect();
+    // Paths of versions that are in conflicts or were merged.
     let mut reported = BTreeSet::new();
     for conflict in &merge.conflicts {
         for version in [&conflict.ours, &conflict.theirs].into_iter().flatten() {
@@ -61,11 +64,15 @@ fn assert_nothing_lost(case: &Case, merge: &TreeMerge, result: &Model) {
     let base: BTreeSet<_> = case.base.values().map(content).collect();
     for (path, leaf) in case.ours.iter().chain(&case.theirs) {
         let leaf = content(leaf);
-        assert!(base.contains(&leaf) || there.contains(&leaf) || reported.contains(path), "{path} is lost");
+        assert!(
+            base.contains(&leaf) || in_result.contains(&leaf) || reported.contains(path),
+            "{path} is lost"
+        );
     }
 }
 
-/// Describes a difference; `None` if both agree.
+/// Describes the difference between a merge and the merge by git; `None` if there is none. Conflicts only have to be
+/// about the same paths, and all other paths must be equal.
 fn compare(git: &GitMerge, merge: &TreeMerge, result: &Model) -> Option<String> {
     if git.is_clean != merge.conflicts.is_empty() {
         return Some("another verdict".to_owned());
@@ -73,11 +80,13 @@ fn compare(git: &GitMerge, merge: &TreeMerge, result: &Model) -> Option<String> 
     if git.is_clean {
         return (git.tree != *result).then(|| "another tree".to_owned());
     }
-    let ours: BTreeSet<String> = merge.conflicts.iter().flat_map(paths).map(|path| plain(&path)).collect();
-    let by_git: BTreeSet<String> = git.conflicted.iter().map(|path| plain(path)).collect();
+    let ours: BTreeSet<String> =
+        merge.conflicts.iter().flat_map(paths).map(|path| without_suffixes(&path)).collect();
+    let by_git: BTreeSet<String> = git.conflicted.iter().map(|path| without_suffixes(path)).collect();
+    // True if a path is in the set, or below a path in the set.
     let is_about = |set: &BTreeSet<String>, path: &str| {
-        let path = plain(path);
-        set.iter().any(|about| path == *about || path.starts_with(&format!("{about}/")))
+        let path = without_suffixes(path);
+        set.iter().any(|other| path == *other || path.starts_with(&format!("{other}/")))
     };
     if let Some(path) = by_git.iter().find(|path| !is_about(&ours, path)) {
         return Some(format!("git has a conflict at {path}"));
@@ -89,6 +98,7 @@ fn compare(git: &GitMerge, merge: &TreeMerge, result: &Model) -> Option<String> 
     (rest(&git.tree) != rest(result)).then(|| "another rest of the tree".to_owned())
 }
 
+/// Formats a model for debugging.
 fn show(model: &Model) -> String {
     model
         .iter()
@@ -115,14 +125,14 @@ fn describe(case: &Case, git: &GitMerge, merge: &TreeMerge, result: &Model) -> S
     format!("base\n{base}ours\n{ours}theirs\n{theirs}git {messages}\n{by_git}result\n{result}{conflicts}")
 }
 
-/// Returns the seeds to try; an environment variable adds more.
+/// Returns the seeds to try, starting with `from`: 300, or the number in the environment variable `MERGE_TREE_SEEDS`.
 fn seeds(from: u64) -> std::ops::Range<u64> {
     let count = std::env::var("MERGE_TREE_SEEDS").ok().and_then(|count| count.parse().ok());
     from..from + count.unwrap_or(300)
 }
 
-/// Compares cases with git. Returns the classes of conflicts that occurred.
-fn equal_to_git(changes: ChangeKinds, seeds: std::ops::Range<u64>) -> BTreeSet<ConflictClass> {
+/// Merges random cases, and checks that git merges them equally. Returns the classes of conflicts that occurred.
+fn assert_merges_like_git(changes: ChangeKinds, seeds: std::ops::Range<u64>) -> BTreeSet<ConflictClass> {
     let cases: BTreeMap<u64, Case> = seeds.map(|seed| (seed, case(seed, changes))).collect();
     let triples: Vec<_> =
         cases.iter().map(|(seed, case)| (seed.to_string(), [&case.base, &case.ours, &case.theirs])).collect();
@@ -133,11 +143,11 @@ fn equal_to_git(changes: ChangeKinds, seeds: std::ops::Range<u64>) -> BTreeSet<C
         let merge = fixture.merge(&case.base, &case.ours, &case.theirs);
         let result = read_merge(&merge);
         assert_nothing_lost(case, &merge, &result);
-        let other = fixture.merge(&case.base, &case.theirs, &case.ours);
+        let swapped = fixture.merge(&case.base, &case.theirs, &case.ours);
         assert_eq!(
             merge.conflicts.is_empty(),
-            other.conflicts.is_empty(),
-            "seed {seed}: verdicts depend on the side"
+            swapped.conflicts.is_empty(),
+            "seed {seed}: the verdict depends on which side is ours"
         );
         let Some(by_git) = git.merge(&format!("{seed}-ours"), &format!("{seed}-theirs")) else {
             failures += 1;
@@ -157,37 +167,40 @@ fn equal_to_git(changes: ChangeKinds, seeds: std::ops::Range<u64>) -> BTreeSet<C
 #[test]
 fn edits_and_type_changes_merge_like_git() {
     use ConflictClass::{AddAdd, Content, DistinctTypes, FileDirectory, ModifyDelete, Symlink};
-    let classes = equal_to_git(ChangeKinds::Plain, seeds(0));
-    let wanted = [AddAdd, Content, DistinctTypes, FileDirectory, ModifyDelete, Symlink];
-    assert!(classes.is_superset(&BTreeSet::from(wanted)), "{classes:?}");
+    let classes = assert_merges_like_git(ChangeKinds::Plain, seeds(0));
+    let expected = [AddAdd, Content, DistinctTypes, FileDirectory, ModifyDelete, Symlink];
+    assert!(classes.is_superset(&BTreeSet::from(expected)), "{classes:?}");
 }
 
 #[test]
 fn file_renames_merge_like_git() {
     use ConflictClass::{RenameAdd, RenameDelete, RenameRename};
-    let classes = equal_to_git(ChangeKinds::Renames, seeds(100_000));
+    let classes = assert_merges_like_git(ChangeKinds::Renames, seeds(100_000));
     assert!(classes.is_superset(&BTreeSet::from([RenameAdd, RenameDelete, RenameRename])), "{classes:?}");
 }
 
 #[test]
 fn directory_renames_merge_like_git() {
-    let classes = equal_to_git(ChangeKinds::Directories, seeds(200_000));
+    let classes = assert_merges_like_git(ChangeKinds::Directories, seeds(200_000));
     assert!(classes.contains(&ConflictClass::FileLocation), "{classes:?}");
 }
 
-/// Returns options that read all changed directories: they have a review rule, for a file that no case has.
-fn reading_everything() -> TreeOptions {
+/// Returns options with which a merge reads all changed directories. They require a review of every change of one file,
+/// which no case has.
+fn options_with_full_reads() -> TreeOptions {
     let settings = FileSettings { strategy: Some("critical".to_owned()), ..FileSettings::default() };
     let rule = PathRule { path: "nobody-has-this".to_owned(), settings };
     TreeOptions { rules: PathRules::new([rule]).unwrap(), ..TreeOptions::default() }
 }
 
-/// Returns a case of several trees next to each other, so that many directories are changed by one side only.
+/// Returns a case that consists of several random trees in different directories, so that many directories are changed
+/// by one side only.
 fn wide_case(seed: u64, changes: ChangeKinds) -> Case {
     let mut rng = Rng(seed);
     let mut case = Case { base: Model::new(), ours: Model::new(), theirs: Model::new() };
     for part in 0..6 {
         let base = base(&mut rng);
+        // A side changes this tree with the probability `chance` / 6.
         let mut side =
             |chance| if rng.below(6) < chance { side(&base, &mut rng, changes) } else { base.clone() };
         let (ours, theirs) = (side(3), side(2));
@@ -198,7 +211,7 @@ fn wide_case(seed: u64, changes: ChangeKinds) -> Case {
             whole.extend(paths);
         }
     }
-    // Files are also moved between parts.
+    // Moves files between the trees: `side` is 0 for ours and 1 for theirs.
     for (side, from, to) in [(0, 1, 4), (1, 4, 1), (1, 0, 3)] {
         let model = if side == 0 { &mut case.ours } else { &mut case.theirs };
         let prefix = format!("part{}/p{from}/", from % 2);
@@ -213,15 +226,15 @@ fn wide_case(seed: u64, changes: ChangeKinds) -> Case {
 
 #[test]
 fn partial_and_full_reads_give_the_same_tree() {
-    let (fixture, everywhere) = (TestStore::new(), reading_everything());
+    let (fixture, full_reads) = (TestStore::new(), options_with_full_reads());
     let mut clean = 0;
-    for (at, changes) in
+    for (number, changes) in
         [ChangeKinds::Plain, ChangeKinds::Renames, ChangeKinds::Directories].into_iter().enumerate()
     {
-        for seed in seeds(300_000 + 100_000 * at as u64).step_by(3) {
+        for seed in seeds(300_000 + 100_000 * number as u64).step_by(3) {
             let case = wide_case(seed, changes);
             let merge = fixture.merge(&case.base, &case.ours, &case.theirs);
-            let other = fixture.merge_by(&everywhere, &case.base, &case.ours, &case.theirs);
+            let full = fixture.merge_by(&full_reads, &case.base, &case.ours, &case.theirs);
             let summary = |merge: &TreeMerge| -> Vec<_> {
                 let conflicts = merge.conflicts.iter();
                 conflicts
@@ -233,29 +246,29 @@ fn partial_and_full_reads_give_the_same_tree() {
             let merged = |merge: &TreeMerge| -> Vec<_> {
                 merge.merged.iter().map(|one| (one.path.0.clone(), one.strategy)).collect()
             };
-            assert_eq!(summary(&merge), summary(&other), "seed {seed}");
-            assert_eq!(merged(&merge), merged(&other), "seed {seed}");
-            assert_eq!(merge.tree.tree_id().unwrap(), other.tree.tree_id().unwrap(), "seed {seed}");
+            assert_eq!(summary(&merge), summary(&full), "seed {seed}");
+            assert_eq!(merged(&merge), merged(&full), "seed {seed}");
+            assert_eq!(merge.tree.tree_id().unwrap(), full.tree.tree_id().unwrap(), "seed {seed}");
             clean += usize::from(merge.conflicts.is_empty());
         }
     }
     assert!(clean > 30, "{clean} clean merges");
 }
 
-/// Returns options that merge lines only, since other strategies merge more than git.
-fn by_lines() -> TreeOptions {
-    let rule = |ending: &str| PathRule {
-        path: format!("**/*.{ending}"),
+/// Returns options that merge all files by lines, since other strategies merge more than git.
+fn line_merge_options() -> TreeOptions {
+    let rule = |extension: &str| PathRule {
+        path: format!("**/*.{extension}"),
         settings: FileSettings { strategy: Some("text".to_owned()), ..FileSettings::default() },
     };
     let rules = ["json", "jsonc", "ipynb", "yaml", "yml", "toml", "jsonl", "log"].map(rule);
     TreeOptions { rules: PathRules::new(rules).unwrap(), ..TreeOptions::default() }
 }
 
-/// Replaces conflicts that `git merge-file` merges by its result. Tree merges use the histogram diff, and
-/// sometimes find a conflict where that finds none.
+/// Replaces each file with a conflict by the result of `git merge-file`, if that merges the file. Tree merges of git
+/// use the histogram diff, which sometimes gives a conflict where the diff of `git merge-file` gives none.
 fn merge_texts_as_files(git: &mut GitMerge, case: &Case) {
-    let at = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let GitMerge { tree, conflicted, .. } = git;
     conflicted.retain(|path| {
         let content = |model: &Model| match model.get(path) {
@@ -267,7 +280,7 @@ fn merge_texts_as_files(git: &mut GitMerge, case: &Case) {
         else {
             return true;
         };
-        let merged = merged_by_git(at.path(), [&base, &ours, &theirs]);
+        let merged = merged_by_git(directory.path(), [&base, &ours, &theirs]);
         match (merged, tree.get_mut(path)) {
             (Some(merged), Some(Leaf::File { content, .. })) => {
                 *content = merged;
@@ -289,7 +302,7 @@ fn repository_trees_merge_like_git() {
         let [base, ours, theirs] =
             commits.each_ref().map(|commit| git.read(commit).expect("a commit has a tree"));
         let case = Case { base, ours, theirs };
-        let merge = fixture.merge_by(&by_lines(), &case.base, &case.ours, &case.theirs);
+        let merge = fixture.merge_by(&line_merge_options(), &case.base, &case.ours, &case.theirs);
         let result = read_merge(&merge);
         assert_nothing_lost(&case, &merge, &result);
         let [base, ours, theirs] = commits;

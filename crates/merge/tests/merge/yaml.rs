@@ -1,7 +1,8 @@
-//! YAML is merged value by value if all of its syntax is supported.
+//! Merges of YAML files: value by value if all syntax in them is supported, or else as text.
 
 use crate::documents::{clean, conflicts, merged};
 
+/// Merges YAML, and fails on a conflict.
 fn yaml(base: &str, ours: &str, theirs: &str) -> String {
     clean("a.yaml", Some(base), ours, theirs)
 }
@@ -67,7 +68,7 @@ fn blocks_are_inserted_and_removed() {
     assert_eq!(yaml("a: 1\nb: 2\nc: 3\n", "b: 2\nc: 3\n", "a: 1\nb: 2\n"), "b: 2\n");
     assert_eq!(yaml("a:\n  b: 1\nc: 1\n", "a: {}\nc: 1\n", "a:\n  b: 1\nc: 2\n"), "a: {}\nc: 2\n");
     assert_eq!(yaml("- 1\n- 2\n- 3\n", "- 0\n- 1\n- 2\n- 3\n", "- 1\n- 2\n"), "- 0\n- 1\n- 2\n");
-    // A value becomes a block next to a value that the other side changed.
+    // One side replaces a value by a block, next to a value that the other side changed.
     assert_eq!(yaml("a: 1\nb: 1\n", "a: 2\nb: 1\n", "a: 1\nb:\n- x\n- y\n"), "a: 2\nb:\n- x\n- y\n");
     assert_eq!(yaml("a:\nb: 1\n", "a:\nb: 2\n", "a: 3\nb: 1\n"), "a: 3\nb: 2\n");
     assert_eq!(yaml("a: 3\nb: 1\n", "a: 3\nb: 2\n", "a:\nb: 1\n"), "a:\nb: 2\n");
@@ -150,9 +151,9 @@ fn comments_after_quoted_values_and_block_headers_are_kept() {
 
 #[test]
 fn comment_after_a_bracket_stays_with_it() {
-    for (path, sign) in [("a.yaml", "#"), ("a.json", "//"), ("a.toml", "#")] {
+    for (path, comment_prefix) in [("a.yaml", "#"), ("a.json", "//"), ("a.toml", "#")] {
         let text = |one: u8, two: u8| {
-            let array = format!("[ {sign} why\n  {one},\n  {two},\n  3,\n]\n");
+            let array = format!("[ {comment_prefix} why\n  {one},\n  {two},\n  3,\n]\n");
             match path {
                 "a.json" => array,
                 "a.yaml" => format!("c: {array}"),

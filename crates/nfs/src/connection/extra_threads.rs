@@ -1,4 +1,5 @@
-//! Bound of the threads of all connections together.
+//! Bound of the number of threads of all connections together. Each connection has one thread; further threads, with
+//! which it executes several requests at the same time, are counted here.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,7 @@ pub(crate) struct ExtraThreads {
     count: AtomicUsize,
 }
 
-/// Right to one thread beyond the first of a connection. Given back when it is dropped.
+/// Permission for one thread beyond the first of a connection. It counts until it is dropped.
 #[derive(Debug)]
 pub(super) struct ExtraThread(Arc<ExtraThreads>);
 
@@ -19,7 +20,7 @@ impl ExtraThreads {
         Self { max, count: AtomicUsize::new(0) }
     }
 
-    /// Counts another thread. `None` if there are too many.
+    /// Counts another thread. `None` if the maximum is reached.
     pub(super) fn reserve(self: &Arc<Self>) -> Option<ExtraThread> {
         let next = |count| (count < self.max).then_some(count + 1);
         self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_counted_until_they_are_given_back() {
+    fn threads_are_counted_until_they_are_dropped() {
         let threads = Arc::new(ExtraThreads::new(2));
         let mut reserved = vec![threads.reserve().unwrap(), threads.reserve().unwrap()];
         assert!(threads.reserve().is_none());

@@ -1,7 +1,7 @@
-//! Bound of the memory that large requests and replies take.
+//! Bound of the memory for large requests and replies.
 //!
-//! A thread needs a permit before it takes a large buffer. One permit covers the request and its reply, so no thread
-//! waits for a permit while it holds one.
+//! A thread needs a permit before it takes a large buffer. The number of permits is limited, in total and for each
+//! client address. One permit covers a request and its reply, so no thread waits for a permit while it holds one.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -12,7 +12,9 @@ use crate::settings::Limits;
 /// Permits for large requests.
 #[derive(Debug)]
 pub(crate) struct LargeRequests {
+    /// Maximum number of permits.
     total: usize,
+    /// Maximum number of permits of one client address.
     per_client: usize,
     state: Mutex<State>,
 }
@@ -24,14 +26,17 @@ pub(crate) struct Permit {
     client: IpAddr,
 }
 
-/// While permits are free, every waiting client holds all that it may.
+/// Held permits and waiting threads. Invariant: while permits are free, each client with a waiting thread holds its
+/// maximum.
 #[derive(Debug, Default)]
 struct State {
+    /// Number of permits that are held.
     held: usize,
     /// Number of permits of each client that holds one.
     held_by: HashMap<IpAddr, usize>,
-    /// Oldest first.
+    /// Waiting threads; the thread that has waited for the longest time is first.
     waiting: VecDeque<Arc<Waiter>>,
+    /// True from a stop of the server to its next start; no permit is granted then.
     is_closed: bool,
 }
 
@@ -39,8 +44,10 @@ struct State {
 #[derive(Debug)]
 struct Waiter {
     client: IpAddr,
+    /// Notified when the decision is set.
     decided: Condvar,
-    /// Whether the permit was granted. Set while the state is locked.
+    /// True if the permit was granted, false if it was refused; unset while the thread waits. Set under the lock of the
+    /// state.
     decision: OnceLock<bool>,
 }
 
@@ -57,7 +64,7 @@ impl LargeRequests {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of permits that are held.
+    /// Returns the number of permits that are held.
     pub(crate) fn held(&self) -> usize {
         self.lock().held
     }
@@ -76,7 +83,7 @@ impl LargeRequests {
         Some(Permit { requests: Arc::clone(self), client })
     }
 
-    /// Refuses permits from now on, also to threads that wait.
+    /// Refuses permits from now on, also to waiting threads.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -124,7 +131,7 @@ impl State {
         }
     }
 
-    /// Grants a permit to the waiting client that holds the fewest, if one may have another.
+    /// Grants a permit to the waiting client that holds the fewest, except clients that hold their maximum.
     fn grant_next(&mut self, per_client: usize) {
         let held = self.waiting.iter().map(|waiter| self.held_by(waiter.client)).enumerate();
         let next = held.filter(|(_, held)| *held < per_client).min_by_key(|(_, held)| *held);
@@ -162,8 +169,8 @@ mod tests {
 
     use super::*;
 
-    const ONE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+    const CLIENT_A: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const CLIENT_B: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
     fn requests(total: usize, per_client: usize) -> Arc<LargeRequests> {
         let limits =
@@ -171,7 +178,7 @@ mod tests {
         Arc::new(LargeRequests::new(&limits))
     }
 
-    /// Acquires on another thread, which waits when this returns.
+    /// Acquires a permit on another thread. Returns when that thread waits.
     fn wait_for(requests: &Arc<LargeRequests>, client: IpAddr) -> JoinHandle<Option<Permit>> {
         let waiting = requests.lock().waiting.len();
         let acquiring = Arc::clone(requests);
@@ -188,9 +195,9 @@ mod tests {
     #[test]
     fn a_client_waits_for_its_share_while_another_is_served() {
         let requests = requests(3, 2);
-        let held = [ONE, ONE].map(|client| requests.acquire(client).unwrap());
-        let waiting = wait_for(&requests, ONE);
-        drop(requests.acquire(OTHER).unwrap());
+        let held = [CLIENT_A, CLIENT_A].map(|client| requests.acquire(client).unwrap());
+        let waiting = wait_for(&requests, CLIENT_A);
+        drop(requests.acquire(CLIENT_B).unwrap());
         assert_eq!(requests.lock().waiting.len(), 1, "the share is that of one client");
         drop(held);
         drop(waiting.join().unwrap().unwrap());
@@ -200,9 +207,9 @@ mod tests {
     #[test]
     fn the_client_that_holds_the_fewest_is_next() {
         let requests = requests(2, 2);
-        let mut held = vec![requests.acquire(ONE).unwrap(), requests.acquire(ONE).unwrap()];
-        let first = wait_for(&requests, ONE);
-        let second = wait_for(&requests, OTHER);
+        let mut held = vec![requests.acquire(CLIENT_A).unwrap(), requests.acquire(CLIENT_A).unwrap()];
+        let first = wait_for(&requests, CLIENT_A);
+        let second = wait_for(&requests, CLIENT_B);
         held.pop();
         let permit = second.join().unwrap().unwrap();
         assert_eq!(requests.lock().waiting.len(), 1);
@@ -216,8 +223,8 @@ mod tests {
     fn a_thread_that_panics_releases_its_permit() {
         let requests = requests(1, 1);
         let panicking = {
-            let permit = requests.acquire(ONE).unwrap();
-            let waiting = wait_for(&requests, OTHER);
+            let permit = requests.acquire(CLIENT_A).unwrap();
+            let waiting = wait_for(&requests, CLIENT_B);
             let result = thread::spawn(move || {
                 let _permit = permit;
                 panic!("for the test");
@@ -232,21 +239,21 @@ mod tests {
     #[test]
     fn waiting_threads_are_refused_when_the_server_stops() {
         let requests = requests(1, 1);
-        let permit = requests.acquire(ONE).unwrap();
-        let waiting = [ONE, OTHER].map(|client| wait_for(&requests, client));
+        let permit = requests.acquire(CLIENT_A).unwrap();
+        let waiting = [CLIENT_A, CLIENT_B].map(|client| wait_for(&requests, client));
         requests.close();
         assert!(waiting.into_iter().all(|it| it.join().unwrap().is_none()));
-        assert!(requests.acquire(OTHER).is_none());
+        assert!(requests.acquire(CLIENT_B).is_none());
         requests.reopen();
-        let waiting = wait_for(&requests, OTHER);
+        let waiting = wait_for(&requests, CLIENT_B);
         drop(permit);
         drop(waiting.join().unwrap().unwrap());
         assert_unused(&requests);
     }
 
     #[test]
-    fn at_least_one_permit_is_there() {
-        assert!(requests(0, 0).acquire(ONE).is_some());
+    fn limits_of_zero_allow_one_permit() {
+        assert!(requests(0, 0).acquire(CLIENT_A).is_some());
     }
 
     #[test]
@@ -257,7 +264,7 @@ mod tests {
         let counts = [AtomicUsize::new(0), AtomicUsize::new(0)];
         let work = |client: usize| {
             for _ in 0..200 {
-                let _permit = requests.acquire([ONE, OTHER][client]).unwrap();
+                let _permit = requests.acquire([CLIENT_A, CLIENT_B][client]).unwrap();
                 let own = counts[client].fetch_add(1, Ordering::SeqCst) + 1;
                 assert!(own <= PER_CLIENT && requests.held() <= TOTAL);
                 thread::yield_now();

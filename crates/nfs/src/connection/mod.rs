@@ -1,9 +1,9 @@
-//! Connection of a client.
+//! Connection of a client: reads its requests and executes them with one or more threads.
 //!
-//! One thread at a time reads requests: the leader. It works on a quick request itself, which needs no other thread
-//! to be woken, and sends the reply. Before a request that may take long, or when more requests have arrived, it lets
-//! another thread lead. So requests of one connection run in parallel, up to the limit, and further ones stay
-//! unread in the socket.
+//! One thread at a time reads requests: the leader. It executes a quick request itself, so that no other thread must be
+//! woken, and sends the reply. Before a request that may take long, or when more bytes have arrived, it lets another
+//! thread lead. So requests of one connection run in parallel, up to a limit. Further requests stay unread in the
+//! socket.
 
 mod extra_threads;
 mod large_requests;
@@ -29,10 +29,10 @@ use crate::hooks::{Refusal, RefusalReason};
 use crate::server::{Context, OpenConnection};
 use crate::wire::{RecordError, RecordReader};
 
-/// Stack of a thread. Nothing in this crate recurses or has large variables on it.
+/// Length of the stack of a thread, in bytes. Nothing in this crate recurses or has large local variables.
 const STACK_LEN: usize = 256 * 1024;
 
-/// Time after which a thread that found no work ends, if it is not the only one.
+/// Time after which a thread without work ends, if it is not the only one of its connection.
 const SPARE_THREAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connection of a client.
@@ -41,23 +41,25 @@ struct Connection {
     stream: Arc<TcpStream>,
     client: SocketAddr,
     state: Mutex<State>,
+    /// Notified when a thread may lead, and when the connection has ended.
     changed: Condvar,
+    /// Held while a reply is sent, so that replies do not mix.
     writer: Mutex<()>,
-    /// Counts the connection until its last thread has ended.
+    /// Guard by which the connection counts as open until its last thread has ended.
     open: OpenConnection,
 }
 
 struct State {
-    /// `None` while a thread leads.
+    /// Reader of requests; `None` while a thread leads.
     reader: Option<RecordReader<Socket>>,
-    /// Threads that wait to lead.
+    /// Number of threads that wait to lead.
     waiting: usize,
-    /// One for each thread beyond the first.
+    /// One permission for each thread beyond the first.
     extra_threads: Vec<ExtraThread>,
     has_ended: bool,
 }
 
-/// Starts to serve a connection. `open` is dropped when it has ended.
+/// Starts the first thread of a connection. `open` is dropped when the connection has ended.
 pub(crate) fn start(context: Arc<Context>, client: SocketAddr, open: OpenConnection) -> io::Result<()> {
     let stream = Arc::clone(&open.stream);
     stream.set_nodelay(true)?;
@@ -69,6 +71,7 @@ pub(crate) fn start(context: Arc<Context>, client: SocketAddr, open: OpenConnect
     spawn(Arc::new(connection))
 }
 
+/// Starts a thread of a connection.
 fn spawn(connection: Arc<Connection>) -> io::Result<()> {
     let builder = thread::Builder::new().name("nfs-connection".to_owned()).stack_size(STACK_LEN);
     builder.spawn(move || connection.work()).map(|_| ())
@@ -79,12 +82,12 @@ fn spawn(connection: Arc<Connection>) -> io::Result<()> {
 struct Buffers {
     request: Vec<u8>,
     reply: Vec<u8>,
-    /// Held while one of the buffers is large. Dropped after them.
+    /// Permit for the memory of a large request and its reply; held while one of the buffers is large. Dropped last.
     permit: Option<Permit>,
 }
 
 impl Buffers {
-    /// Empties the buffers after a request, and releases the permit.
+    /// Empties the buffers after a request, moves large ones to the pool, and releases the permit.
     fn recycle(&mut self, pool: &BufferPool) {
         let is_large = is_large(self.request.capacity()) || is_large(self.reply.capacity());
         debug_assert!(self.permit.is_some() || !is_large, "large buffers have a permit");
@@ -99,7 +102,7 @@ impl Connection {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leads and works in turns until the connection has ended or this thread is not needed.
+    /// Body of a thread: waits to lead, and leads, until the connection has ended or the thread is not needed.
     fn work(self: Arc<Self>) {
         acting::prepare_thread();
         let mut buffers = Buffers::default();
@@ -108,6 +111,8 @@ impl Connection {
         }
     }
 
+    /// Waits until no other thread leads, and takes the reader. `None` if the connection has ended or the thread is not
+    /// needed.
     fn begin_to_lead(&self) -> Option<RecordReader<Socket>> {
         let mut state = self.lock();
         loop {
@@ -132,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Reads and executes requests until another thread was told to lead, or the connection ends.
+    /// Reads and executes requests until this thread has let another thread lead, or the connection ends.
     fn lead(self: &Arc<Self>, reader: RecordReader<Socket>, buffers: &mut Buffers) {
         let mut leadership = Leadership { connection: self, reader: Some(reader) };
         while let Some(reader) = &mut leadership.reader {
@@ -176,7 +181,7 @@ impl Connection {
         }
     }
 
-    /// Waits for a permit, unless the request has one. Returns false if the server stops.
+    /// Waits for a permit for a large reply, unless the request has one. Returns false if the server stops.
     fn admit(&self, permit: &mut Option<Permit>) -> bool {
         if permit.is_none() {
             *permit = self.context.large_requests.acquire(self.client.ip());
@@ -190,19 +195,20 @@ impl Connection {
         let sent = socket::send(&self.stream, reply, &self.context.limits);
         if let Err(error) = &sent {
             tracing::debug!(%error, client = %self.client, "failed to send NFS reply");
-            // A part may have been sent, behind which no other reply may follow.
+            // Perhaps a part of the reply was sent, and no other reply may follow it.
             self.shut_down();
         }
         sent.is_ok()
     }
 
-    /// Makes all calls on the socket fail.
+    /// Shuts down the socket, so that all threads of the connection notice the end.
     fn shut_down(&self) {
         if let Err(error) = self.stream.shutdown(std::net::Shutdown::Both) {
             tracing::trace!(%error, "NFS connection was closed by the client");
         }
     }
 
+    /// Logs the reason for which a request could not be read, or reports it to the observer.
     fn report(&self, error: &RecordError) {
         match error {
             RecordError::Io(error) => tracing::debug!(%error, client = %self.client, "NFS connection ended"),
@@ -210,20 +216,22 @@ impl Connection {
         }
     }
 
+    /// Reports to the observer that the client has sent data that is not an RPC call.
     fn refuse_malformed(&self) {
         let reason = RefusalReason::MalformedRecord;
         self.context.observer.refused(Refusal { client: self.client, export: None, reason });
     }
 }
 
-/// Right to read requests. When it is dropped with the reader, as after a panic, the connection ends.
+/// Role of the thread that reads requests. If it is dropped with the reader, or in a panic, the connection ends.
 struct Leadership<'a> {
     connection: &'a Arc<Connection>,
     reader: Option<RecordReader<Socket>>,
 }
 
 impl Leadership<'_> {
-    /// Lets another thread lead. Does nothing if that was done.
+    /// Lets another thread lead: wakes a waiting thread, or starts one if the limits allow it. Does nothing if this
+    /// thread does not lead any more.
     fn hand_over(&mut self) {
         let Some(reader) = self.reader.take() else { return };
         let mut state = self.connection.lock();
@@ -236,7 +244,7 @@ impl Leadership<'_> {
             state.extra_threads.push(thread);
             drop(state);
             if let Err(error) = spawn(Arc::clone(self.connection)) {
-                // The threads there are go on, only less of them at once.
+                // The existing threads go on, so the connection only executes fewer requests at the same time.
                 tracing::warn!(%error, "failed to start thread for NFS connection");
                 self.connection.lock().extra_threads.pop();
             }

@@ -1,8 +1,10 @@
-//! Socket of a connection, and the time that its peer has.
+//! Socket of a connection, and the timeouts of its peer.
 //!
-//! The timeout of a call on the socket is the time without progress: the kernel returns what has moved when it is over,
-//! or `EAGAIN` if nothing has. It is set once, so a quick request costs no other call than `recv` and `send`, and reads
-//! no clock.
+//! The timeout of the socket bounds the time without progress: when it is over, `recv` and `send` return the number of
+//! bytes that were transferred, or fail with `EAGAIN` if there are none. It is set once for each connection. So a quick
+//! request needs no system calls other than `recv` and `send`, and reads no clock.
+//!
+//! A large record needs a *permit* before it is read, because the memory for large requests is limited.
 
 use std::io;
 use std::net::{IpAddr, TcpStream};
@@ -18,8 +20,8 @@ use crate::server::Context;
 use crate::settings::Limits;
 use crate::wire::Source;
 
-/// Number of bytes from which on a receive waits for all of them. More than the reader of records asks for
-/// when it does not know how many there are.
+/// Minimum number of requested bytes for which a receive waits until all of them have arrived. It is more than the
+/// reader of records requests when it does not know the length of the record.
 const WAIT_ALL_MIN: usize = 32 * 1024;
 
 /// Receiving side of a socket.
@@ -27,10 +29,11 @@ pub(super) struct Socket {
     stream: Arc<TcpStream>,
     client: IpAddr,
     context: Arc<Context>,
-    /// Permit for the record that is read, if it is large.
+    /// Permit for the record that is being read; `None` if the record is small.
     permit: Option<Permit>,
-    /// Time without a byte of the next record; `None` within a record.
+    /// Time for which no byte of the next record was received; `None` within a record.
     idle: Option<Duration>,
+    /// Deadline of the record that is being read.
     transfer: Transfer,
 }
 
@@ -41,7 +44,7 @@ pub(super) fn set_timeouts(stream: &TcpStream, limits: &Limits) -> io::Result<()
     stream.set_write_timeout(Some(timeout))
 }
 
-/// Timeout of one call on a socket.
+/// Returns the timeout of one call on a socket: the shortest of the timeouts.
 fn call_timeout(limits: &Limits) -> Duration {
     limits.idle_timeout.min(limits.transfer_timeout).min(limits.transfer_total_timeout)
 }
@@ -56,16 +59,15 @@ impl Socket {
         self.permit.take()
     }
 
-    /// Fails if the peer has taken too long for a record of which a part was received.
-    fn received_part(&mut self) -> io::Result<()> {
-        if self.idle.take().is_some() {
-            // The record has just begun.
-            return Ok(());
-        }
-        self.transfer.check(&self.context.limits)
+    /// Called after bytes were received. `is_part` is true if they are fewer than requested. Fails if the record has
+    /// taken longer than `transfer_total_timeout`.
+    fn received(&mut self, is_part: bool) -> io::Result<()> {
+        let has_just_begun = self.idle.take().is_some();
+        if is_part && !has_just_begun { self.transfer.check(&self.context.limits) } else { Ok(()) }
     }
 
-    /// Fails if the peer has been silent for too long.
+    /// Called when no bytes were received within the timeout of the socket. Fails within a record, and between two
+    /// records after `idle_timeout`.
     fn received_nothing(&mut self) -> io::Result<()> {
         let limits = &self.context.limits;
         let Some(idle) = &mut self.idle else { return Err(stalled()) };
@@ -91,9 +93,7 @@ impl Source for Socket {
                     let count = received.len();
                     // SAFETY: `recv` has written `count` bytes behind the old length.
                     unsafe { out.set_len(start + count) };
-                    if count < max {
-                        self.received_part()?;
-                    }
+                    self.received(count < max)?;
                     return Ok(count);
                 }
                 Err(Errno::INTR) => {}
@@ -107,7 +107,7 @@ impl Source for Socket {
         if is_large(length) && self.permit.is_none() {
             let permit = self.context.large_requests.acquire(self.client);
             self.permit = Some(permit.ok_or(io::ErrorKind::ConnectionAborted)?);
-            // The peer is not to blame for the wait.
+            // The wait for the permit does not count as time of the peer.
             self.transfer = Transfer::default();
         }
         self.context.buffers.reserve(out, length);
@@ -115,7 +115,8 @@ impl Source for Socket {
     }
 }
 
-/// Sends all of a reply.
+/// Sends a whole reply. Fails if the peer receives nothing for the timeout of the socket, or if the reply takes longer
+/// than `transfer_total_timeout`.
 pub(super) fn send(stream: &TcpStream, mut reply: &[u8], limits: &Limits) -> io::Result<()> {
     let mut transfer = Transfer::default();
     loop {
@@ -132,14 +133,15 @@ pub(super) fn send(stream: &TcpStream, mut reply: &[u8], limits: &Limits) -> io:
     }
 }
 
-/// Time that a record or a reply takes. The clock is read when a call has moved only a part of it.
+/// Deadline of the transfer of a record or a reply. It is set when a call has transferred only a part; until then no
+/// clock is read.
 #[derive(Debug, Default)]
 struct Transfer {
     deadline: Option<Instant>,
 }
 
 impl Transfer {
-    /// Fails if the transfer takes too long.
+    /// Fails if the deadline has passed. Sets it in the first call.
     fn check(&mut self, limits: &Limits) -> io::Result<()> {
         let now = Instant::now();
         let deadline = *self.deadline.get_or_insert_with(|| now + limits.transfer_total_timeout);

@@ -1,3 +1,5 @@
+//! Test of the threads of connections.
+
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
@@ -8,13 +10,13 @@ use crate::hooks::NoObserver;
 use crate::settings::Settings;
 use crate::state_dir::KEY_LEN;
 
-/// Null procedure of NFS, with its record mark.
+/// Returns a call of the NULL procedure of NFS, with its record mark.
 fn null_call() -> Vec<u8> {
     let words = [0x8000_0000 | 40, 1, 0, 2, 100_003, 3, 0, 0, 0, 0, 0_u32];
     words.into_iter().flat_map(u32::to_be_bytes).collect()
 }
 
-/// Length of the reply to it.
+/// Length of the reply to a NULL call with its record mark, in bytes.
 const NULL_REPLY_LEN: usize = 28;
 
 fn context(extra_threads: usize) -> Arc<Context> {
@@ -23,7 +25,7 @@ fn context(extra_threads: usize) -> Arc<Context> {
     Arc::new(Context::new(&settings, [7; KEY_LEN], Arc::new(NoObserver)))
 }
 
-/// Connects a client to a server without a listener.
+/// Serves a connection without a server, and returns the client's side of it.
 fn connect(context: &Arc<Context>) -> TcpStream {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -33,7 +35,7 @@ fn connect(context: &Arc<Context>) -> TcpStream {
 }
 
 #[test]
-fn requests_are_answered_with_as_many_extra_threads_as_there_are() {
+fn requests_are_answered_with_any_maximum_of_extra_threads() {
     const CALLS: usize = 100;
     for max in [0, 1, 100] {
         let context = context(max);
@@ -46,6 +48,6 @@ fn requests_are_answered_with_as_many_extra_threads_as_there_are() {
         }
         assert!(context.extra_threads.count() <= max);
         drop(clients);
-        wait_until("all threads are given back", || context.extra_threads.count() == 0);
+        wait_until("all extra threads have ended", || context.extra_threads.count() == 0);
     }
 }

@@ -1,26 +1,30 @@
-//! GETATTR, SETATTR, ACCESS.
+//! Procedures GETATTR, SETATTR and ACCESS of NFSv3, and the attributes that a client sets.
 
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
-use super::encode::{put_attributes, put_node, put_wcc};
+use super::encode::{put_attributes, put_file, put_wcc};
 use super::request::{Failure, Request};
 use crate::export::{Access, Identity};
-use crate::volume::{Changes, Node, Stat, stat_open};
+use crate::volume::{Changes, FoundFile, Stat, stat_open};
 use crate::wire::{AccessRights, Decoder, Encode, SetTime, Status, XdrError};
 
+/// Set-group-id bit of a mode.
 const SETGID: u32 = 0o2000;
 
-/// Attributes that a client sets.
+/// Attributes that a client sets (`sattr3`). Those that are `None` stay as they are.
 pub(super) struct NewAttributes {
     mode: Option<u32>,
     uid: Option<u32>,
     gid: Option<u32>,
     pub(super) size: Option<u64>,
+    /// Time of the last access.
     accessed: SetTime,
+    /// Time of the last modification.
     modified: SetTime,
 }
 
 impl NewAttributes {
+    /// Decodes `sattr3`.
     pub(super) fn decode(input: &mut Decoder<'_>) -> Result<Self, XdrError> {
         Ok(Self {
             mode: input.option(Decoder::u32)?,
@@ -32,13 +36,13 @@ impl NewAttributes {
         })
     }
 
-    /// Permissions, or the given ones if the client sets none.
+    /// Returns the permissions that the client sets, or `default` if it sets none.
     pub(super) fn mode_or(&self, default: u32) -> u32 {
         self.mode.unwrap_or(default) & 0o7777
     }
 
-    /// Fails if an owner is set that is not the one of all files of the export. `present` is the status of an
-    /// existing file, whose owner may be set again.
+    /// Fails with PERM if the client sets a user or group other than those of the export. `present` is the status of an
+    /// existing file: its present user and group are allowed too.
     pub(super) fn check_owner(&self, identity: Identity, present: Option<&Stat>) -> Result<(), Status> {
         let is_own =
             |id: Option<u32>, own, present: Option<u32>| id.is_none_or(|id| id == own || Some(id) == present);
@@ -47,27 +51,30 @@ impl NewAttributes {
         if is_allowed { Ok(()) } else { Err(Status::Perm) }
     }
 
-    /// Returns all changes but the size.
+    /// Returns all changes of a file except that of its size.
     fn changes(&self, stat: &Stat) -> Result<Changes, Status> {
-        let differs = |id: Option<u32>, present| id.filter(|id| *id != present);
+        let if_different = |id: Option<u32>, present| id.filter(|id| *id != present);
         Ok(Changes {
             mode: self.mode,
-            uid: differs(self.uid, stat.0.stx_uid),
-            gid: differs(self.gid, stat.0.stx_gid),
+            uid: if_different(self.uid, stat.0.stx_uid),
+            gid: if_different(self.gid, stat.0.stx_gid),
             times: self.times()?,
         })
     }
 
-    /// Returns the changes of a file that was just created with the mode.
+    /// Returns the changes that are still to be made to a file that was just created with the mode of the client.
+    /// `stat` is the status of that file.
     pub(super) fn changes_of_new(&self, stat: &Stat) -> Result<Changes, Status> {
         let mut changes = self.changes(stat)?;
-        // The kernel takes the bit from a new file in a directory of another group, as it does for a `chmod`.
+        // A difference in the setgid bit alone is ignored. If the file has a group in which the user is not, the kernel
+        // clears this bit, and would clear it again in a `chmod`.
         let mode =
             self.mode.filter(|mode| mode & 0o7777 & !SETGID != u32::from(stat.0.stx_mode) & 0o7777 & !SETGID);
         changes.mode = mode;
         Ok(changes)
     }
 
+    /// Returns the times to set; `None` if both stay. Fails with INVAL for an invalid number of nanoseconds.
     fn times(&self) -> Result<Option<Timestamps>, Status> {
         if (self.accessed, self.modified) == (SetTime::Keep, SetTime::Keep) {
             return Ok(None);
@@ -84,26 +91,26 @@ fn timespec(time: SetTime) -> Result<Timespec, Status> {
         SetTime::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         SetTime::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
         SetTime::To { nanoseconds, .. } if nanoseconds >= 1_000_000_000 => return Err(Status::Inval),
-        // As in replies, the seconds are taken as two's complement.
+        // The seconds are unsigned in the protocol, but clients use two's complement for times before 1970.
         SetTime::To { seconds, nanoseconds } => {
             Timespec { tv_sec: i32::from_ne_bytes(seconds.to_ne_bytes()).into(), tv_nsec: nanoseconds.into() }
         }
     })
 }
 
-/// GETATTR
+/// GETATTR: returns the attributes of a file.
 pub(super) fn getattr(
     request: &mut Request<'_>,
     _arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let node = request.volume.node(request.id)?;
+    let file = request.volume.find_file(request.id)?;
     out.put_u32(0);
-    put_attributes(out, request.volume, node.fileid, &node.stat);
+    put_attributes(out, request.volume, file.fileid, &file.stat);
     Ok(())
 }
 
-/// SETATTR
+/// SETATTR: sets attributes of a file.
 pub(super) fn setattr(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
@@ -112,72 +119,74 @@ pub(super) fn setattr(
     let attributes = NewAttributes::decode(arguments)?;
     let guard = arguments.option(|it| Ok((it.u32()?, it.u32()?)))?;
     request.check_writable()?;
-    let node = request.volume.node(request.id)?;
-    let result = set(request, &node, &attributes, guard);
-    let after = request.volume.node(request.id).ok();
+    let file = request.volume.find_file(request.id)?;
+    let result = set(request, &file, &attributes, guard);
+    let after = request.volume.find_file(request.id).ok();
     out.put_u32(result.err().map_or(0, |status| status as u32));
-    put_wcc(out, request.volume, node.fileid, Some(&node.stat), after.as_ref().map(|node| &node.stat));
+    put_wcc(out, request.volume, file.fileid, Some(&file.stat), after.as_ref().map(|file| &file.stat));
     Ok(())
 }
 
+/// Sets attributes of a file. `guard` is the `ctime` that the client expects; if the file has another, fails with
+/// NOT_SYNC.
 fn set(
     request: &Request<'_>,
-    node: &Node,
+    file: &FoundFile,
     attributes: &NewAttributes,
     guard: Option<(u32, u32)>,
 ) -> Result<(), Status> {
-    let changed = &node.stat.0.stx_ctime;
+    let changed = &file.stat.0.stx_ctime;
     let [.., a, b, c, d] = changed.tv_sec.to_be_bytes();
     if guard.is_some_and(|guard| guard != (u32::from_be_bytes([a, b, c, d]), changed.tv_nsec)) {
         return Err(Status::NotSync);
     }
-    attributes.check_owner(request.volume.rules().identity, Some(&node.stat))?;
-    let changes = attributes.changes(&node.stat)?;
+    attributes.check_owner(request.volume.rules().identity, Some(&file.stat))?;
+    let changes = attributes.changes(&file.stat)?;
     if let Some(size) = attributes.size {
-        if node.stat.is_directory() {
+        if file.stat.is_directory() {
             return Err(Status::IsDir);
         }
-        if size > node.stat.0.stx_size {
+        if size > file.stat.0.stx_size {
             request.check_space(0)?;
         }
         truncate(&*request.volume.open_to_write(request.id)?, size)?;
     }
-    request.volume.set_attributes(node, &changes)
+    request.volume.set_attributes(file, &changes)
 }
 
-/// Sets the length of a file.
+/// Sets the length of an open file. Fails with FBIG if no file can have this length.
 pub(super) fn truncate(file: impl std::os::fd::AsFd, size: u64) -> Result<(), Status> {
-    // The kernel says INVAL to lengths that no file can have.
+    // The kernel would fail with INVAL.
     if i64::try_from(size).is_err() {
         return Err(Status::FBig);
     }
     Ok(rustix::fs::ftruncate(file, size)?)
 }
 
-/// ACCESS
+/// ACCESS: returns those of the requested rights that the client has.
 pub(super) fn access(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let asked = arguments.u32()?;
-    let node = request.volume.node(request.id)?;
+    let requested = arguments.u32()?;
+    let file = request.volume.find_file(request.id)?;
     let rules = request.volume.rules();
-    let mut rights = rights(&node.stat, rules.identity);
+    let mut rights = rights(&file.stat, rules.identity);
     if rules.access == Access::ReadOnly {
         rights &= !(AccessRights::MODIFY | AccessRights::EXTEND | AccessRights::DELETE);
     }
     out.put_u32(0);
-    put_node(out, request.volume, &node);
-    out.put_u32(asked & rights);
+    put_file(out, request.volume, &file);
+    out.put_u32(requested & rights);
     Ok(())
 }
 
-/// Returns the rights of a user by the permission bits. The kernel decides again when the user makes use of them.
+/// Returns the rights of a user by the permission bits alone. The kernel checks permissions again in each operation.
 fn rights(stat: &Stat, identity: Identity) -> u32 {
     let mode = u32::from(stat.0.stx_mode);
     let bits = if identity.uid == 0 {
-        // Root may all, but execute only what somebody may.
+        // Root may read and write every file, and execute a file if any of its execute bits is set.
         0o6 | u32::from(mode & 0o111 != 0 || stat.is_directory())
     } else if stat.0.stx_uid == identity.uid {
         mode >> 6
@@ -202,7 +211,7 @@ fn rights(stat: &Stat, identity: Identity) -> u32 {
     rights
 }
 
-/// Returns the present status of an open file.
-pub(super) fn after(file: impl std::os::fd::AsFd) -> Option<Stat> {
+/// Returns the status of an open file after an operation; `None` if it cannot be read.
+pub(super) fn stat_after(file: impl std::os::fd::AsFd) -> Option<Stat> {
     stat_open(file).ok()
 }

@@ -1,4 +1,6 @@
-//! CREATE, MKDIR, SYMLINK, MKNOD.
+//! Procedures CREATE, MKDIR, SYMLINK and MKNOD of NFSv3.
+//!
+//! A new file gets an id in the table of its export: the id is part of the file handle.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
@@ -8,29 +10,35 @@ use rustix::io::Errno;
 
 use super::attributes::{NewAttributes, truncate};
 use super::encode::{put_post_op, put_post_op_handle};
-use super::request::{Failure, Parent, Request, name};
+use super::request::{Failure, Parent, Request, decode_name};
 use crate::table::FileId;
-use crate::volume::{Name, Node, Place, Stat, stat_at, stat_open};
+use crate::volume::{FoundFile, Locator, Name, Stat, stat_at, stat_open};
 use crate::wire::{Decoder, Encode, FileKind, Status};
 
-/// Longest target of a symlink.
+/// Maximum length of the target of a symlink in bytes, with the final NUL of the kernel.
 const TARGET_MAX: usize = 4096;
 
-const FILE_MODE: u32 = 0o644;
-const DIRECTORY_MODE: u32 = 0o755;
+/// Mode of a new file if the client sets none.
+const DEFAULT_FILE_MODE: u32 = 0o644;
+/// Mode of a new directory if the client sets none.
+const DEFAULT_DIRECTORY_MODE: u32 = 0o755;
 
 /// Created file, for the reply.
 struct Created {
     id: FileId,
+    /// Inode number that clients see.
     fileid: u64,
     stat: Stat,
 }
 
-/// Method of CREATE.
+/// Mode of CREATE (`createmode3`).
 enum Method {
+    /// Uses an existing file.
     Unchecked(NewAttributes),
+    /// Fails if the file exists.
     Guarded(NewAttributes),
-    /// The verifier marks the file, so that a repeated call finds its own.
+    /// Fails if the file exists, unless it was created with the same verifier: then the client has repeated its call.
+    /// The verifier is stored in the times of the file.
     Exclusive([u32; 2]),
 }
 
@@ -45,40 +53,40 @@ impl Method {
     }
 }
 
-/// CREATE
+/// CREATE: creates a regular file.
 pub(super) fn create(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let name = name(arguments)?;
+    let name = decode_name(arguments)?;
     let method = Method::decode(arguments)?;
     with_parent(request, out, name, |request, parent, name| create_file(request, parent, name, &method))
 }
 
-/// MKDIR
+/// MKDIR: creates a directory.
 pub(super) fn mkdir(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let name = name(arguments)?;
+    let name = decode_name(arguments)?;
     let attributes = NewAttributes::decode(arguments)?;
     with_parent(request, out, name, |request, parent, name| {
         attributes.check_owner(request.volume.rules().identity, None)?;
-        let mode = FileMode::from_raw_mode(attributes.mode_or(DIRECTORY_MODE));
+        let mode = FileMode::from_raw_mode(attributes.mode_or(DEFAULT_DIRECTORY_MODE));
         rustix::fs::mkdirat(&parent.open.fd, name, mode)?;
-        finish(request, parent, name, &attributes)
+        finish_entry(request, parent, name, &attributes)
     })
 }
 
-/// SYMLINK
+/// SYMLINK: creates a symlink. Fails if the client sets another owner; ignores its other attributes.
 pub(super) fn symlink(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let name = name(arguments)?;
+    let name = decode_name(arguments)?;
     let attributes = NewAttributes::decode(arguments)?;
     let target = arguments.opaque(2 * TARGET_MAX)?;
     with_parent(request, out, name, |request, parent, name| {
@@ -89,17 +97,17 @@ pub(super) fn symlink(
         let target = CString::new(target).map_err(|_| Status::Inval)?;
         rustix::fs::symlinkat(&*target, &parent.open.fd, name)?;
         let stat = stat_at(&*parent.open, name)?;
-        Ok(created(request, parent, name, stat))
+        Ok(assign_id(request, parent, name, stat))
     })
 }
 
-/// MKNOD: named pipes and sockets. Devices give access to the machine, so there are none.
+/// MKNOD: creates a named pipe or a socket. Devices are refused with PERM, because they give access to the machine.
 pub(super) fn mknod(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let name = name(arguments)?;
+    let name = decode_name(arguments)?;
     let kind = FileKind::decode(arguments)?;
     let attributes = match kind {
         FileKind::CharacterDevice | FileKind::BlockDevice | FileKind::Socket | FileKind::Fifo => {
@@ -115,13 +123,13 @@ pub(super) fn mknod(
             FileKind::Socket => FileType::Socket,
             _ => return Err(Status::Perm),
         };
-        let mode = FileMode::from_raw_mode(attributes.mode_or(FILE_MODE));
+        let mode = FileMode::from_raw_mode(attributes.mode_or(DEFAULT_FILE_MODE));
         rustix::fs::mknodat(&parent.open.fd, name, kind, mode, 0)?;
-        finish(request, parent, name, attributes)
+        finish_entry(request, parent, name, attributes)
     })
 }
 
-/// Opens the directory, creates an entry in it, and writes the result.
+/// Opens the directory of the request, calls `create` to create an entry in it, and writes the result.
 fn with_parent(
     request: &mut Request<'_>,
     out: &mut Vec<u8>,
@@ -144,13 +152,14 @@ fn with_parent(
     Ok(())
 }
 
-fn created(request: &Request<'_>, parent: &Parent, name: &CStr, stat: Stat) -> Created {
+/// Gives a file that was seen at an entry an id in the table, if it has none.
+fn assign_id(request: &Request<'_>, parent: &Parent, name: &CStr, stat: Stat) -> Created {
     let (id, fileid) = request.volume.id_of(parent.id, name, &stat);
     Created { id, fileid, stat }
 }
 
-/// Sets the remaining attributes of a new entry.
-fn finish(
+/// Sets the attributes of a new entry that its creation could not set, and gives it an id.
+fn finish_entry(
     request: &Request<'_>,
     parent: &Parent,
     name: &CStr,
@@ -158,16 +167,17 @@ fn finish(
 ) -> Result<Created, Status> {
     let stat = stat_at(&*parent.open, name)?;
     let changes = attributes.changes_of_new(&stat)?;
-    let mut created = created(request, parent, name, stat);
+    let mut created = assign_id(request, parent, name, stat);
     if !changes.is_empty() {
-        let place = Place::Entry { parent: parent.open.clone(), name: name.into() };
-        let node = Node { id: created.id, fileid: created.fileid, stat, place };
-        request.volume.set_attributes(&node, &changes)?;
+        let locator = Locator::Entry { parent: parent.open.clone(), name: name.into() };
+        let file = FoundFile { id: created.id, fileid: created.fileid, stat, locator };
+        request.volume.set_attributes(&file, &changes)?;
         created.stat = stat_at(&*parent.open, name)?;
     }
     Ok(created)
 }
 
+/// Creates a regular file, or finds the existing one if the method allows that.
 fn create_file(
     request: &Request<'_>,
     parent: &Parent,
@@ -178,7 +188,7 @@ fn create_file(
     match method {
         Method::Unchecked(attributes) => {
             attributes.check_owner(identity, None)?;
-            match create_new(parent, name, attributes.mode_or(FILE_MODE)) {
+            match create_new(parent, name, attributes.mode_or(DEFAULT_FILE_MODE)) {
                 Ok(file) => finish_file(request, parent, name, attributes, file),
                 Err(Errno::EXIST) => use_existing(request, parent, name, attributes),
                 Err(error) => Err(error.into()),
@@ -186,25 +196,28 @@ fn create_file(
         }
         Method::Guarded(attributes) => {
             attributes.check_owner(identity, None)?;
-            let file = create_new(parent, name, attributes.mode_or(FILE_MODE))?;
+            let file = create_new(parent, name, attributes.mode_or(DEFAULT_FILE_MODE))?;
             finish_file(request, parent, name, attributes, file)
         }
-        Method::Exclusive(verifier) => match create_new(parent, name, FILE_MODE) {
+        Method::Exclusive(verifier) => match create_new(parent, name, DEFAULT_FILE_MODE) {
             Ok(file) => {
-                rustix::fs::futimens(&file, &marked(*verifier))?;
-                keep(request, parent, name, file)
+                rustix::fs::futimens(&file, &verifier_times(*verifier))?;
+                keep_descriptor(request, parent, name, file)
             }
-            Err(Errno::EXIST) => find_marked(request, parent, name, *verifier),
+            Err(Errno::EXIST) => find_exclusive(request, parent, name, *verifier),
             Err(error) => Err(error.into()),
         },
     }
 }
 
+/// Creates a regular file and opens it for reading and writing. Fails with EXIST if there is an entry with this name.
 fn create_new(parent: &Parent, name: &CStr, mode: u32) -> Result<OwnedFd, Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(&parent.open.fd, name, flags, FileMode::from_raw_mode(mode))
 }
 
+/// Sets the length and the remaining attributes of a new regular file, and gives it an id. Keeps its descriptor open if
+/// there are no remaining attributes.
 fn finish_file(
     request: &Request<'_>,
     parent: &Parent,
@@ -219,29 +232,34 @@ fn finish_file(
     let changes = attributes.changes_of_new(&stat)?;
     if !changes.is_empty() {
         drop(file);
-        return finish(request, parent, name, attributes);
+        return finish_entry(request, parent, name, attributes);
     }
-    let created = created(request, parent, name, stat);
+    let created = assign_id(request, parent, name, stat);
     request.volume.keep_open(created.id, file);
     Ok(created)
 }
 
-/// Returns a new file, whose descriptor is kept: what a client creates it writes next, perhaps with permissions that
-/// do not let the owner write.
-fn keep(request: &Request<'_>, parent: &Parent, name: &CStr, file: OwnedFd) -> Result<Created, Status> {
-    let created = created(request, parent, name, stat_open(&file)?);
+/// Gives a new regular file an id, and keeps its descriptor. The client probably writes to the file next, perhaps with
+/// permissions that do not let the owner open it for writing.
+fn keep_descriptor(
+    request: &Request<'_>,
+    parent: &Parent,
+    name: &CStr,
+    file: OwnedFd,
+) -> Result<Created, Status> {
+    let created = assign_id(request, parent, name, stat_open(&file)?);
     request.volume.keep_open(created.id, file);
     Ok(created)
 }
 
-/// Returns a file that was there, cut to the length that the client sets.
+/// Uses an existing regular file, and sets its length if the client wants that. Fails with EXIST for other files.
 fn use_existing(
     request: &Request<'_>,
     parent: &Parent,
     name: &CStr,
     attributes: &NewAttributes,
 ) -> Result<Created, Status> {
-    let mut created = created(request, parent, name, stat_at(&*parent.open, name)?);
+    let mut created = assign_id(request, parent, name, stat_at(&*parent.open, name)?);
     if !created.stat.is_regular() {
         return Err(Status::Exist);
     }
@@ -252,23 +270,26 @@ fn use_existing(
     Ok(created)
 }
 
-/// Returns the times that mark a file of an exclusive CREATE. Only the bits are used that every file system keeps.
-fn marked([one, other]: [u32; 2]) -> Timestamps {
+/// Returns the times that store the verifier of an exclusive CREATE. They use only the 31 bits of the seconds that
+/// every file system keeps.
+fn verifier_times([first, second]: [u32; 2]) -> Timestamps {
     let time = |seconds: u32| Timespec { tv_sec: (seconds & 0x7fff_ffff).into(), tv_nsec: 0 };
-    Timestamps { last_access: time(one), last_modification: time(other) }
+    Timestamps { last_access: time(first), last_modification: time(second) }
 }
 
-fn find_marked(
+/// Finds the file that an earlier exclusive CREATE with the same verifier has created. Fails with EXIST if the existing
+/// file is another.
+fn find_exclusive(
     request: &Request<'_>,
     parent: &Parent,
     name: &CStr,
     verifier: [u32; 2],
 ) -> Result<Created, Status> {
     let stat = stat_at(&*parent.open, name)?;
-    let expected = marked(verifier);
-    let is_marked = stat.is_regular()
+    let expected = verifier_times(verifier);
+    let has_verifier = stat.is_regular()
         && stat.0.stx_atime.tv_sec == expected.last_access.tv_sec
         && stat.0.stx_mtime.tv_sec == expected.last_modification.tv_sec
         && stat.0.stx_mtime.tv_nsec == 0;
-    if is_marked { Ok(created(request, parent, name, stat)) } else { Err(Status::Exist) }
+    if has_verifier { Ok(assign_id(request, parent, name, stat)) } else { Err(Status::Exist) }
 }

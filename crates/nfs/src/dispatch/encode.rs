@@ -1,14 +1,17 @@
-//! Encoding of what many results have in common.
+//! Encoding of the parts that many results share: attributes, times and file handles.
+//!
+//! `volume` is the directory of an export; its generation is a random number that serves as `fsid`. `fileid` is the
+//! inode number that clients see.
 
 use rustix::fs::{FileType, StatxTimestamp};
 
 use crate::handle::Handle;
 use crate::state_dir::KEY_LEN;
 use crate::table::FileId;
-use crate::volume::{Node, Stat, Volume};
+use crate::volume::{FoundFile, Stat, Volume};
 use crate::wire::{Encode, FileKind};
 
-/// Size of `fattr3`.
+/// Length of `fattr3` in bytes.
 const ATTRIBUTES_LEN: usize = 84;
 
 /// Appends `fattr3`.
@@ -31,6 +34,7 @@ pub(super) fn put_attributes(out: &mut Vec<u8>, volume: &Volume, fileid: u64, st
     put_time(out, &stat.stx_ctime);
 }
 
+/// Returns the type of a file with this `st_mode`.
 fn kind(mode: u32) -> FileKind {
     match FileType::from_raw_mode(mode) {
         FileType::Directory => FileKind::Directory,
@@ -43,19 +47,20 @@ fn kind(mode: u32) -> FileKind {
     }
 }
 
-/// The seconds of the protocol have no sign; earlier servers and clients agree to take them as two's complement.
+/// Appends `nfstime3`. Its seconds are unsigned, but clients and other servers use two's complement for times before
+/// 1970.
 fn put_time(out: &mut Vec<u8>, time: &StatxTimestamp) {
     let [.., a, b, c, d] = time.tv_sec.to_be_bytes();
     out.put_fixed(&[a, b, c, d]);
     out.put_u32(time.tv_nsec);
 }
 
-/// Appends `post_op_attr` of a node.
-pub(super) fn put_node(out: &mut Vec<u8>, volume: &Volume, node: &Node) {
-    put_post_op(out, volume, node.fileid, Some(&node.stat));
+/// Appends `post_op_attr` of a file that was found by its handle, with its attributes.
+pub(super) fn put_file(out: &mut Vec<u8>, volume: &Volume, file: &FoundFile) {
+    put_post_op(out, volume, file.fileid, Some(&file.stat));
 }
 
-/// Appends `post_op_attr`.
+/// Appends `post_op_attr`. `None` if the attributes could not be read.
 pub(super) fn put_post_op(out: &mut Vec<u8>, volume: &Volume, fileid: u64, stat: Option<&Stat>) {
     out.put_bool(stat.is_some());
     if let Some(stat) = stat {
@@ -63,7 +68,7 @@ pub(super) fn put_post_op(out: &mut Vec<u8>, volume: &Volume, fileid: u64, stat:
     }
 }
 
-/// Appends `wcc_data`.
+/// Appends `wcc_data`: attributes before and after an operation. `None` for those that could not be read.
 pub(super) fn put_wcc(
     out: &mut Vec<u8>,
     volume: &Volume,

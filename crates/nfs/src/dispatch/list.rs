@@ -1,4 +1,5 @@
-//! READDIR and READDIRPLUS.
+//! Procedures READDIR and READDIRPLUS of NFSv3. A client lists a large directory in several calls: it passes the cookie
+//! of the last entry of the former reply.
 
 use std::ffi::CStr;
 
@@ -7,34 +8,36 @@ use super::request::{Failure, Parent, Request, skip_handle};
 use crate::volume::{Stream, stat_at};
 use crate::wire::{Decoder, Encode, REPLY_HEADER_LEN, Status, XdrError};
 
-/// Longest reply.
+/// Maximum length of a reply, in bytes.
 const REPLY_MAX: usize = 1 << 20;
 
-/// Length of a reply from which on another thread is woken to read the next request meanwhile.
-const LONG: usize = 32 * 1024;
+/// Minimum length in bytes of a reply that may take long. Another thread then reads the next request of the connection.
+const LONG_LIST_MIN: usize = 32 * 1024;
 
-/// Length of all in a reply that is no entry: status, attributes of the directory, verifier, end.
-const OVERHEAD: usize = 4 + 88 + 8 + 8;
+/// Length in bytes of a reply without entries: status, attributes of the directory, verifier, and end of the list.
+const FIXED_LEN: usize = 4 + 88 + 8 + 8;
 
-/// Length of the attributes and the handle of an entry.
+/// Length in bytes of the attributes and the handle of an entry in READDIRPLUS.
 const PLUS_LEN: usize = 4 + 84 + 4 + 4 + crate::handle::HANDLE_LEN;
 
-/// Limits of a reply, in bytes.
-struct Limits {
-    /// All of the reply.
+/// Limits of the length of a reply, in bytes.
+struct ReplyLimits {
+    /// Maximum length of the result (`count` of READDIR, `maxcount` of READDIRPLUS).
     total: usize,
-    /// Names, inode numbers and cookies.
+    /// Maximum length of names, inode numbers and cookies (`dircount` of READDIRPLUS).
     names: usize,
 }
 
-/// Attributes and handles with the entries.
+/// Content of the entries in a reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
+    /// Names, inode numbers and cookies (READDIR).
     Names,
+    /// Attributes and handles in addition (READDIRPLUS).
     Plus,
 }
 
-/// READDIR
+/// READDIR: lists names.
 pub(super) fn readdir(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
@@ -44,7 +47,7 @@ pub(super) fn readdir(
     list(request, out, cookie, &limits, Detail::Names)
 }
 
-/// READDIRPLUS
+/// READDIRPLUS: lists names with attributes and handles.
 pub(super) fn readdirplus(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
@@ -55,40 +58,40 @@ pub(super) fn readdirplus(
 }
 
 /// Decodes the cookie and the limits of a READDIR.
-fn readdir_arguments(arguments: &mut Decoder<'_>) -> Result<(u64, Limits), XdrError> {
+fn readdir_arguments(arguments: &mut Decoder<'_>) -> Result<(u64, ReplyLimits), XdrError> {
     let (cookie, _verifier, count) = (arguments.u64()?, arguments.u64()?, arguments.u32()?);
     let limit = (count as usize).min(REPLY_MAX);
-    Ok((cookie, Limits { total: limit, names: limit }))
+    Ok((cookie, ReplyLimits { total: limit, names: limit }))
 }
 
 /// Decodes the cookie and the limits of a READDIRPLUS.
-fn readdirplus_arguments(arguments: &mut Decoder<'_>) -> Result<(u64, Limits), XdrError> {
+fn readdirplus_arguments(arguments: &mut Decoder<'_>) -> Result<(u64, ReplyLimits), XdrError> {
     let (cookie, _verifier) = (arguments.u64()?, arguments.u64()?);
     let (names, total) = (arguments.u32()? as usize, arguments.u32()? as usize);
-    Ok((cookie, Limits { total: total.min(REPLY_MAX), names }))
+    Ok((cookie, ReplyLimits { total: total.min(REPLY_MAX), names }))
 }
 
-/// Returns the length that the reply to a READDIR may have.
+/// Returns the maximum length of the reply to a READDIR, in bytes.
 pub(super) fn readdir_reply_len(mut arguments: Decoder<'_>) -> Result<usize, XdrError> {
     skip_handle(&mut arguments)?;
     Ok(REPLY_HEADER_LEN + readdir_arguments(&mut arguments)?.1.total)
 }
 
-/// Returns the length that the reply to a READDIRPLUS may have.
+/// Returns the maximum length of the reply to a READDIRPLUS, in bytes.
 pub(super) fn readdirplus_reply_len(mut arguments: Decoder<'_>) -> Result<usize, XdrError> {
     skip_handle(&mut arguments)?;
     Ok(REPLY_HEADER_LEN + readdirplus_arguments(&mut arguments)?.1.total)
 }
 
-/// Appends a list. There is room for the reply already.
+/// Appends the result of READDIR or READDIRPLUS. The caller has reserved the buffer for the reply.
 fn list(
     request: &mut Request<'_>,
     out: &mut Vec<u8>,
     cookie: u64,
-    limits: &Limits,
+    limits: &ReplyLimits,
     detail: Detail,
 ) -> Result<(), Failure> {
-    if limits.total >= LONG {
+    if limits.total >= LONG_LIST_MIN {
         (request.caller.before_waiting)();
     }
     let parent = request.parent()?;
@@ -102,18 +105,19 @@ fn list(
     Ok(())
 }
 
+/// Appends a successful result: entries from the position `cookie` on.
 fn write_list(
     request: &Request<'_>,
     parent: &Parent,
     out: &mut Vec<u8>,
     cookie: u64,
-    limits: &Limits,
+    limits: &ReplyLimits,
     detail: Detail,
 ) -> Result<(), Status> {
     let mut stream = request.volume.stream(parent.id, &parent.open, cookie)?;
     out.put_u32(0);
     parent.put_before(out, request.volume);
-    // Cookies are valid as long as the directory is there, so the verifier says nothing.
+    // `cookieverf`: cookies are valid as long as the directory exists, so no verifier is needed.
     out.put_u64(0);
     let is_end = write_entries(request, parent, out, &mut stream, limits, detail)?;
     out.put_bool(false);
@@ -124,16 +128,17 @@ fn write_list(
     Ok(())
 }
 
-/// Appends entries until the directory ends or the reply is full. Returns true at the end.
+/// Appends entries until the directory ends or the reply is full. Returns true at the end of the directory. Fails with
+/// TOOSMALL if there is no room for the first entry.
 fn write_entries(
     request: &Request<'_>,
     parent: &Parent,
     out: &mut Vec<u8>,
     stream: &mut Stream,
-    limits: &Limits,
+    limits: &ReplyLimits,
     detail: Detail,
 ) -> Result<bool, Status> {
-    let (mut total, mut names) = (OVERHEAD, 0);
+    let (mut total, mut names) = (FIXED_LEN, 0);
     let mut is_first = true;
     loop {
         let Some(entry) = stream.next()? else { return Ok(true) };
@@ -149,9 +154,11 @@ fn write_entries(
         names += length;
         let number = match name {
             b"." => parent.fileid(),
-            // Clients learn nothing of the directory outside.
+            // Clients learn nothing of the directory above the root.
             b".." if parent.id == crate::table::ROOT => parent.fileid(),
-            _ => entry.number,
+            // The attributes of an entry have the number, too.
+            _ if detail == Detail::Plus && name != b".." => entry.number,
+            _ => request.volume.listed_fileid(&parent.open, entry.name, entry.number),
         };
         out.put_bool(true);
         match detail {
@@ -161,13 +168,15 @@ fn write_entries(
     }
 }
 
+/// Appends an entry. `number` is its inode number.
 fn put_entry(out: &mut Vec<u8>, number: u64, name: &[u8], cookie: u64) {
     out.put_u64(number);
     out.put_opaque(name);
     out.put_u64(cookie);
 }
 
-/// Appends an entry with its attributes and handle, or without them if it was removed or cannot be reached.
+/// Appends an entry with its attributes and handle. They are omitted for `..`, and for an entry that was removed or
+/// cannot be accessed. The tuple has the inode number, the name and the cookie of the entry.
 fn put_entry_plus(
     request: &Request<'_>,
     parent: &Parent,

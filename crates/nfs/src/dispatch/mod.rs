@@ -1,4 +1,8 @@
-//! Execution of a call: program, version, procedure, access, and the reply.
+//! Execution of an RPC call: decodes the header, finds the procedure, enters the export and writes the reply.
+//!
+//! An operation on files needs a *volume* (the directory of an export with the table of its file handles), and shared
+//! access at the gate, by which the owner of the directory excludes operations for a while. Replies to calls that
+//! change something are kept, and sent again when the client repeats the call.
 
 mod attributes;
 mod caller;
@@ -13,10 +17,10 @@ mod remove;
 mod replay;
 mod request;
 
-use self::caller::enter;
+use self::caller::enter_export;
 pub(crate) use self::caller::{Caller, Unanswered};
+use self::replay::CallState;
 pub(crate) use self::replay::ReplayCache;
-use self::replay::Seen;
 use self::request::{Failure, Request, open_handle, peek_handle};
 use crate::hooks::Outcome;
 use crate::operation::Operation;
@@ -25,7 +29,7 @@ use crate::wire::{
     RECORD_MAX, Status, XdrError, begin_reply, finish_reply, put_auth_error, put_version_mismatch,
 };
 
-/// Executes a call and writes the reply with its record mark.
+/// Executes the call in a record, and writes the reply with its record mark.
 pub(crate) fn execute(caller: &mut Caller<'_>, record: &[u8], reply: &mut Vec<u8>) -> Result<(), Unanswered> {
     let mut arguments = Decoder::new(record);
     match Call::decode(&mut arguments) {
@@ -38,6 +42,7 @@ pub(crate) fn execute(caller: &mut Caller<'_>, record: &[u8], reply: &mut Vec<u8
     Ok(())
 }
 
+/// Executes a call whose header was decoded. `record` is all of the call; `arguments` is the part after the header.
 fn execute_call(
     caller: &mut Caller<'_>,
     call: Call,
@@ -62,19 +67,20 @@ fn execute_call(
     Ok(())
 }
 
-/// Returns the length that a reply may have, as far as it can be more than a few hundred bytes.
+/// Returns the maximum length of a reply in bytes; zero for operations whose replies have at most a few hundred bytes.
 fn reply_len(operation: Operation, arguments: Decoder<'_>) -> Result<usize, XdrError> {
     match operation {
         Operation::Read => io::reply_len(arguments),
         Operation::ReadDir => list::readdir_reply_len(arguments),
         Operation::ReadDirPlus => list::readdirplus_reply_len(arguments),
-        // As long as there are exports.
+        // Their lists grow with the number of mounts and exports.
         Operation::Dump | Operation::Export => Ok(RECORD_MAX),
         _ => Ok(0),
     }
 }
 
-/// Executes a call and writes the reply, or writes that of the same call before.
+/// Executes a call whose reply is kept, and writes the reply. Writes the kept reply if the client has sent the same
+/// call before.
 fn run_once(
     caller: &mut Caller<'_>,
     call: Call,
@@ -84,39 +90,40 @@ fn run_once(
     reply: &mut Vec<u8>,
 ) -> Outcome {
     let context = caller.context;
-    // A call with a forged or stale handle changes nothing, and takes no place from the replies to those that do.
+    // A call with a forged or stale handle changes nothing. Its reply is not kept, so it displaces no other.
     let handle = peek_handle(&context.key, *arguments);
     let Some(handle) = handle.filter(|handle| context.registry.has_generation(handle.generation)) else {
         return run(caller, call, operation, arguments, reply);
     };
     let client = caller.client.ip();
     match context.replies.begin(handle.generation, client, call.xid, record, &mut *caller.before_waiting) {
-        Seen::New(ticket) => {
+        CallState::New(pending) => {
             let outcome = run(caller, call, operation, arguments, reply);
             if is_final(outcome) {
-                ticket.finish(reply);
+                pending.finish(reply);
             }
             outcome
         }
-        Seen::Before(first) => {
+        CallState::Answered(first) => {
             reply.clear();
             reply.extend_from_slice(&first);
             Outcome::Replayed
         }
-        Seen::InProgress => {
+        CallState::InProgress => {
             begin_reply(reply, call.xid, Accepted::Success);
             put_failure(reply, operation, Status::Jukebox)
         }
     }
 }
 
-/// Returns true if the result of a call must be the same when it is sent again.
+/// Returns true if the reply must be kept for a repeated call.
 fn is_final(outcome: Outcome) -> bool {
-    // With the first, the client was told to try again. The others say that nothing was done.
-    let others = [Status::Jukebox, Status::Stale, Status::BadHandle];
-    !others.iter().any(|status| outcome == Outcome::Failed(*status as u32))
+    // After JUKEBOX the client tries again and needs a new reply. With the other two, nothing was changed.
+    let not_kept = [Status::Jukebox, Status::Stale, Status::BadHandle];
+    !not_kept.iter().any(|status| outcome == Outcome::Failed(*status as u32))
 }
 
+/// Returns the operation of a call, or the RPC error for an unknown program, version or procedure.
 fn operation(call: Call) -> Result<Operation, Accepted> {
     let (version, operation) = match call.program {
         NFS_PROGRAM => (NFS_VERSION, Operation::of_nfs(call.procedure)),
@@ -129,7 +136,7 @@ fn operation(call: Call) -> Result<Operation, Accepted> {
     operation.ok_or(Accepted::ProcedureUnavailable)
 }
 
-/// Executes a call and writes the reply.
+/// Executes a call and writes the reply, without a look at kept replies.
 fn run(
     caller: &mut Caller<'_>,
     call: Call,
@@ -145,7 +152,7 @@ fn run(
     } else if operation == Operation::Null {
         Ok(Outcome::Done)
     } else {
-        on_files(caller, operation, arguments, reply).map(|()| outcome(&reply[start..]))
+        run_on_files(caller, operation, arguments, reply).map(|()| outcome(&reply[start..]))
     };
     match result {
         Ok(outcome) => outcome,
@@ -168,15 +175,16 @@ fn outcome(result: &[u8]) -> Outcome {
     }
 }
 
-/// Executes an operation on files.
-fn on_files(
+/// Executes an NFS operation on files.
+fn run_on_files(
     caller: &mut Caller<'_>,
     operation: Operation,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
     let beginning = *arguments;
-    let ((volume, id), _access) = enter(caller, |caller| {
+    let ((volume, id), _access) = enter_export(caller, |caller| {
+        // `enter_export` may call this closure twice.
         *arguments = beginning;
         open_handle(caller, arguments)
     })?;
@@ -188,8 +196,10 @@ fn on_files(
     result
 }
 
+/// Function that executes an operation on files and writes its result.
 type Procedure = fn(&mut Request<'_>, &mut Decoder<'_>, &mut Vec<u8>) -> Result<(), Failure>;
 
+/// Returns the function of an operation.
 fn procedure(operation: Operation) -> Procedure {
     match operation {
         Operation::SetAttr => attributes::setattr,
@@ -212,12 +222,12 @@ fn procedure(operation: Operation) -> Procedure {
         Operation::FsInfo => info::fsinfo,
         Operation::PathConf => info::pathconf,
         Operation::Commit => io::commit,
-        // The others have no handle.
+        // GETATTR. NULL and the procedures of MOUNT, which have no handle, do not come here.
         _ => attributes::getattr,
     }
 }
 
-/// Writes the result of an operation that failed before anything else of its result was known.
+/// Writes the result of an operation that failed before it read any attributes.
 fn put_failure(out: &mut Vec<u8>, operation: Operation, status: Status) -> Outcome {
     out.put_u32(status as u32);
     for _ in 0..absent_attributes(operation) {
@@ -226,7 +236,7 @@ fn put_failure(out: &mut Vec<u8>, operation: Operation, status: Status) -> Outco
     Outcome::Failed(status as u32)
 }
 
-/// Number of optional attributes in a failure, all of which are absent. `wcc_data` has two.
+/// Returns the number of optional attributes in the result of a failed operation. `wcc_data` has two.
 fn absent_attributes(operation: Operation) -> usize {
     match operation {
         Operation::GetAttr => 0,

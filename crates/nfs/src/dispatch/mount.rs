@@ -1,22 +1,26 @@
-//! Procedures of MOUNT v3.
+//! Procedures of MOUNT v3. The path to mount is `/NAME` for an export without a secret, or `/NAME.SECRET`, and may go
+//! on with directories below the export.
+//!
+//! A *volume* is the directory of an export with the table of its file handles; an export can be without one for a
+//! while.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::caller::{Caller, enter};
+use super::caller::{Caller, enter_export};
 use super::lookup;
 use super::request::{Failure, Parent};
 use crate::hooks::{MountEvent, Refusal, RefusalReason};
 use crate::operation::Operation;
-use crate::server::{Found, InUse, Rules};
+use crate::server::{Found, Rules, VolumeInUse};
 use crate::table::{FileId, ROOT};
 use crate::volume::Name;
 use crate::wire::{Decoder, Encode, MountStatus, Status};
 
-/// Longest path of the protocol.
+/// Maximum length of a path in the protocol, in bytes.
 const PATH_MAX: usize = 1024;
 
-/// Flavors of credentials in the reply to MNT: AUTH_UNIX, AUTH_NONE.
+/// Authentication flavors in the reply to MNT: AUTH_UNIX and AUTH_NONE.
 const FLAVORS: [u32; 2] = [1, 0];
 
 impl From<Status> for MountStatus {
@@ -33,7 +37,8 @@ impl From<Status> for MountStatus {
     }
 }
 
-/// Executes a procedure of MOUNT. Only the status of MNT can be an error.
+/// Executes a procedure of MOUNT. Returns the status of a failed MNT; `None` after success. The other procedures cannot
+/// fail.
 pub(super) fn execute(
     caller: &mut Caller<'_>,
     operation: Operation,
@@ -55,6 +60,7 @@ pub(super) fn execute(
     Ok(None)
 }
 
+/// Executes MNT, and writes its result. Returns the status of a failure.
 fn mnt(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Option<MountStatus> {
     let start = out.len();
     match mount(caller, path, out) {
@@ -67,12 +73,13 @@ fn mnt(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Option<MountS
     }
 }
 
-/// Writes the handle of a directory: the root of an export, or one below.
+/// Checks that the client may mount a path, and writes the successful result of MNT: the handle of the directory, which
+/// is the root of an export or a directory below.
 fn mount(caller: &mut Caller<'_>, path: &[u8], out: &mut Vec<u8>) -> Result<(), MountStatus> {
     let (first, below) = split(path);
     let rules = check(caller, first)?;
     let ((volume, _), _access) =
-        enter(caller, |caller| match caller.context.registry.by_name(&rules.name) {
+        enter_export(caller, |caller| match caller.context.registry.by_name(&rules.name) {
             Found::Volume(volume) => Ok((volume, ROOT)),
             Found::Detached => Err(MountStatus::ServerFault),
             Found::Nothing => Err(MountStatus::NoEnt),
@@ -95,7 +102,9 @@ fn split(path: &[u8]) -> (&[u8], Vec<&[u8]>) {
     (components.next().unwrap_or_default(), components.collect())
 }
 
-/// Returns the export that a client may mount under a name with its secret.
+/// Returns the rules of the export that a client wants to mount. `first` is the first component of the path: the name,
+/// and the secret if there is one. Fails if the secret is wrong or the client's address is not allowed. Without the
+/// secret, the client gets the same status as for an unknown export, so it does not learn that the export exists.
 fn check(caller: &Caller<'_>, first: &[u8]) -> Result<Arc<Rules>, MountStatus> {
     let mut parts = first.splitn(2, |byte| *byte == b'.');
     let name = String::from_utf8_lossy(parts.next().unwrap_or_default());
@@ -104,36 +113,33 @@ fn check(caller: &Caller<'_>, first: &[u8]) -> Result<Arc<Rules>, MountStatus> {
         caller.context.observer.refused(Refusal { client: caller.client, export: Some(&name), reason });
         Err(status)
     };
+    // An export of an earlier server that was not added again yet counts as unknown, because its secret is not known.
     let Some(rules) = caller.context.registry.rules(&name) else {
-        // Its secret is not known yet. MOUNT has no status that tells a client to try again.
-        if matches!(caller.context.registry.by_name(&name), Found::Detached) {
-            return Err(MountStatus::ServerFault);
-        }
         return refuse(RefusalReason::UnknownExport, MountStatus::NoEnt);
     };
+    match (&rules.secret, secret) {
+        (None, None) => {}
+        (Some(secret), Some(given)) if secret.matches(given) => {}
+        (Some(_), _) => return refuse(RefusalReason::Secret, MountStatus::NoEnt),
+        (None, Some(_)) => return refuse(RefusalReason::UnknownExport, MountStatus::NoEnt),
+    }
     if !rules.clients.contains(caller.client.ip()) {
         return refuse(RefusalReason::Address, MountStatus::Access);
     }
-    match (&rules.secret, secret) {
-        (None, None) => Ok(rules),
-        (Some(secret), Some(given)) if secret.matches(given) => Ok(rules),
-        // Whoever does not know the secret does not learn that the export exists.
-        (Some(_), _) => refuse(RefusalReason::Secret, MountStatus::NoEnt),
-        (None, Some(_)) => refuse(RefusalReason::UnknownExport, MountStatus::NoEnt),
-    }
+    Ok(rules)
 }
 
-/// Looks up a directory below the root.
-fn walk(caller: &mut Caller<'_>, volume: &InUse, below: &[&[u8]]) -> Result<FileId, Status> {
+/// Looks up a directory by its path components below the root, and returns its id in the table.
+fn walk(caller: &mut Caller<'_>, volume: &VolumeInUse, below: &[&[u8]]) -> Result<FileId, Status> {
     let found = caller.with_request(volume, ROOT, |request| {
         for name in below {
             let name = Name::parse(name)?;
             let parent: Parent = request.parent()?;
-            let node = lookup::find(request, &parent, &name)?;
-            if !node.stat.is_directory() {
+            let file = lookup::find(request, &parent, &name)?;
+            if !file.stat.is_directory() {
                 return Err(Status::NotDir);
             }
-            request.id = node.id;
+            request.id = file.id;
         }
         Ok(request.id)
     });
@@ -141,6 +147,7 @@ fn walk(caller: &mut Caller<'_>, volume: &InUse, below: &[&[u8]]) -> Result<File
     found
 }
 
+/// Executes UMNT: removes a mount of the client from the list of mounts.
 fn umnt(caller: &Caller<'_>, path: &[u8]) {
     let (first, _) = split(path);
     let name = String::from_utf8_lossy(first.split(|byte| *byte == b'.').next().unwrap_or_default());
@@ -149,13 +156,14 @@ fn umnt(caller: &Caller<'_>, path: &[u8]) {
     }
 }
 
+/// Executes UMNTALL: removes all mounts of the client from the list of mounts.
 fn umnt_all(caller: &Caller<'_>) {
     for export in caller.context.mounts.remove_client(caller.client.ip()) {
         caller.context.observer.unmounted(MountEvent { client: caller.client, export: &export });
     }
 }
 
-/// Writes the mounts of this client. A client learns nothing of others.
+/// Executes DUMP: writes the mounts of this client only, so that it learns nothing of other clients.
 fn dump(caller: &Caller<'_>, out: &mut Vec<u8>) {
     let client = caller.client.ip().to_canonical().to_string();
     for export in caller.context.mounts.of_client(caller.client.ip()) {
@@ -166,7 +174,7 @@ fn dump(caller: &Caller<'_>, out: &mut Vec<u8>) {
     out.put_bool(false);
 }
 
-/// Writes the exports that this client may mount. Those with a secret are known to whoever knows the secret.
+/// Executes EXPORT: writes the exports that this client may mount without a secret.
 fn export(caller: &Caller<'_>, out: &mut Vec<u8>) {
     let exports = caller.context.registry.all();
     let is_public =

@@ -1,15 +1,17 @@
-//! REMOVE, RMDIR, RENAME, LINK.
+//! Procedures REMOVE, RMDIR, RENAME and LINK of NFSv3.
+//!
+//! After a change of the file system, each procedure updates the table that maps the ids in file handles to names.
 
 use std::ffi::CString;
 
 use rustix::fs::AtFlags;
 
 use super::encode::put_post_op;
-use super::request::{Failure, Parent, Request, name};
-use crate::volume::{Place, stat_at};
+use super::request::{Failure, Parent, Request, decode_name};
+use crate::volume::{Locator, stat_at};
 use crate::wire::{Decoder, Encode, Status};
 
-/// REMOVE
+/// REMOVE: removes a file that is not a directory.
 pub(super) fn remove(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
@@ -18,7 +20,7 @@ pub(super) fn remove(
     unlink(request, arguments, out, AtFlags::empty())
 }
 
-/// RMDIR
+/// RMDIR: removes an empty directory.
 pub(super) fn rmdir(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
@@ -27,22 +29,23 @@ pub(super) fn rmdir(
     unlink(request, arguments, out, AtFlags::REMOVEDIR)
 }
 
+/// Removes a directory entry. `flags` selects RMDIR by `REMOVEDIR`; empty flags are REMOVE.
 fn unlink(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
     flags: AtFlags,
 ) -> Result<(), Failure> {
-    let name = name(arguments)?;
+    let name = decode_name(arguments)?;
     request.check_writable()?;
     let parent = request.parent()?;
     let result = name.and_then(|name| {
-        // As RFC 1813 says for RMDIR of `.` and `..`.
-        let special = match name {
+        // For RMDIR, RFC 1813 demands INVAL for `.` and EXIST for `..`.
+        let error_for_dots = match name {
             crate::volume::Name::Parent if flags == AtFlags::REMOVEDIR => Status::Exist,
             _ => Status::Inval,
         };
-        let name = name.entry(special)?;
+        let name = name.entry(error_for_dots)?;
         let before = stat_at(&*parent.open, &name)?;
         if flags.is_empty() && before.is_directory() {
             return Err(Status::IsDir);
@@ -56,15 +59,15 @@ fn unlink(
     Ok(())
 }
 
-/// RENAME
+/// RENAME: moves an entry to a name in the same or another directory of the export.
 pub(super) fn rename(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let from_name = name(arguments)?;
+    let from_name = decode_name(arguments)?;
     let to_id = request.other_handle(arguments)?;
-    let to_name = name(arguments)?;
+    let to_name = decode_name(arguments)?;
     request.check_writable()?;
     let from = request.parent()?;
     let to = request.parent_of(to_id?)?;
@@ -79,6 +82,7 @@ pub(super) fn rename(
     Ok(())
 }
 
+/// Renames an entry, and records it in the table. `from` and `to` are directories.
 fn rename_entry(
     request: &Request<'_>,
     (from, from_name): (&Parent, CString),
@@ -95,21 +99,23 @@ fn rename_entry(
     Ok(())
 }
 
-/// LINK
+/// LINK: creates a hard link to the file of the first handle in the directory of the second.
 pub(super) fn link(
     request: &mut Request<'_>,
     arguments: &mut Decoder<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), Failure> {
     let parent_id = request.other_handle(arguments)?;
-    let name = name(arguments)?;
+    let name = decode_name(arguments)?;
     request.check_writable()?;
     let parent = request.parent_of(parent_id?)?;
     let result = name.and_then(|name| {
         let name = name.entry(Status::Exist)?;
         request.check_space(0)?;
         let source = request.volume.entry_of(request.id)?;
-        let Place::Entry { parent: from, name: from_name } = &source.place else { return Err(Status::IsDir) };
+        let Locator::Entry { parent: from, name: from_name } = &source.locator else {
+            return Err(Status::IsDir);
+        };
         if source.stat.is_directory() {
             return Err(Status::IsDir);
         }
@@ -118,10 +124,10 @@ pub(super) fn link(
         request.volume.id_of(parent.id, &name, &stat);
         Ok(())
     });
-    let after = request.volume.node(request.id).ok();
+    let after = request.volume.find_file(request.id).ok();
     out.put_u32(result.err().map_or(0, |status| status as u32));
     match &after {
-        Some(node) => put_post_op(out, request.volume, node.fileid, Some(&node.stat)),
+        Some(file) => put_post_op(out, request.volume, file.fileid, Some(&file.stat)),
         None => out.put_bool(false),
     }
     parent.put_wcc(out, request.volume);

@@ -1,4 +1,7 @@
-//! Request on the files of an export, and its result.
+//! Request on the files of an export, and the parts of requests and results that many procedures share.
+//!
+//! A *volume* is the directory of an export with the table that maps the ids in file handles to files. Its *generation*
+//! is a random number in all of these handles.
 
 use std::cell::RefCell;
 use std::ffi::CStr;
@@ -9,7 +12,7 @@ use super::encode;
 use crate::export::Access;
 use crate::handle::Handle;
 use crate::hooks::{Refusal, RefusalReason};
-use crate::server::{Context, Found, InUse};
+use crate::server::{Context, Found, VolumeInUse};
 use crate::state_dir::KEY_LEN;
 use crate::table::FileId;
 use crate::volume::{Descriptor, Files, Name, Stat, Volume, stat_open};
@@ -55,10 +58,10 @@ pub(super) fn skip_handle(arguments: &mut Decoder<'_>) -> Result<(), XdrError> {
     arguments.opaque(HANDLE_MAX).map(|_| ())
 }
 
-/// Part of a [`Caller`] that procedures use.
+/// Part of a [`Caller`] that procedures need.
 pub(super) struct RequestCaller<'a> {
     pub(super) context: &'a Context,
-    /// Called before anything that may take long.
+    /// Called before anything that may take long, so that another thread reads the next request of the connection.
     pub(super) before_waiting: &'a dyn Fn(),
 }
 
@@ -77,6 +80,7 @@ pub(super) struct Parent {
     pub(super) open: Arc<Descriptor>,
     /// Attributes of the directory before the operation.
     pub(super) before: Stat,
+    /// Inode number of the directory in NFS attributes.
     fileid: u64,
 }
 
@@ -87,12 +91,12 @@ pub(super) fn peek_handle(key: &[u8; KEY_LEN], mut arguments: Decoder<'_>) -> Op
 
 /// Decodes a handle and finds its export. Fails if the address of the client is not in the export's client list.
 ///
-/// A drain of the export waits until the returned [`InUse`] is dropped. While the export is detached from its
-/// directory, the client gets `JUKEBOX` and tries again later.
+/// The removal or replacement of the export's directory waits until the returned [`VolumeInUse`] is dropped. While the
+/// export has no directory, the client gets `JUKEBOX` and tries again later.
 pub(super) fn open_handle(
     caller: &Caller<'_>,
     arguments: &mut Decoder<'_>,
-) -> Result<(InUse, FileId), Failure> {
+) -> Result<(VolumeInUse, FileId), Failure> {
     let bytes = arguments.opaque(HANDLE_MAX)?;
     let context = caller.context;
     let refuse = |export, reason| {
@@ -116,7 +120,7 @@ pub(super) fn open_handle(
 }
 
 impl Caller<'_> {
-    /// Makes a request on a file.
+    /// Calls `work` with a request on a file.
     pub(super) fn with_request<T>(
         &mut self,
         volume: &Volume,
@@ -165,7 +169,7 @@ impl Request<'_> {
         })
     }
 
-    /// Opens the directory of the first handle.
+    /// Opens the directory of the first handle, and reads its attributes.
     pub(super) fn parent(&self) -> Result<Parent, Status> {
         self.parent_of(self.id)
     }
@@ -208,6 +212,6 @@ impl Parent {
 
 /// Decodes a name. The inner error is an NFS error about the name; it is separate, so that its reply can contain
 /// attributes.
-pub(super) fn name(arguments: &mut Decoder<'_>) -> Result<Result<Name, Status>, XdrError> {
+pub(super) fn decode_name(arguments: &mut Decoder<'_>) -> Result<Result<Name, Status>, XdrError> {
     Ok(Name::parse(arguments.opaque(NAME_MAX)?))
 }

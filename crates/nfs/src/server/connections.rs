@@ -1,4 +1,6 @@
-//! Open connections, within the limits.
+//! Open TCP connections of a server, and the limits of their number.
+//!
+//! An export is identified here by its generation: a random number that is part of all file handles of the export.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -8,15 +10,16 @@ use std::time::Duration;
 
 use crate::settings::Limits;
 
-/// Generation of no export.
+/// Value in place of a generation for a connection that has used no export. No export has it as its generation.
 const NO_EXPORT: u64 = 0;
 
-/// Generation of the export that a connection used last, with a valid handle or the mount secret. It is
-/// [`NO_EXPORT`] for a client that may be anybody.
+/// Generation of the export that a connection used last. It is [`NO_EXPORT`] until the client has sent a valid file
+/// handle or has mounted an export.
 #[derive(Debug, Default)]
 pub(crate) struct UsedExport(AtomicU64);
 
 impl UsedExport {
+    /// Sets the generation. Writes only a changed value, because every request calls this.
     pub(crate) fn set(&self, generation: u64) {
         if self.get() != generation {
             self.0.store(generation, Ordering::Relaxed);
@@ -28,29 +31,31 @@ impl UsedExport {
     }
 }
 
-/// Open connections.
+/// Open connections of a server.
 #[derive(Default)]
 pub(super) struct Connections {
     open: Mutex<OpenConnections>,
+    /// Notified when a connection ends and when the server is to stop.
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct OpenConnections {
-    /// By number; the oldest has the lowest.
-    streams: BTreeMap<u64, Counted>,
+    /// Connections by number. Numbers ascend, so the oldest connection has the lowest.
+    streams: BTreeMap<u64, TrackedConnection>,
+    /// Number of the next connection.
     next: u64,
     is_stopping: bool,
 }
 
-/// Connection that counts towards the limits.
-struct Counted {
+/// Entry in the list of open connections, which the limits count.
+struct TrackedConnection {
     stream: Arc<TcpStream>,
     client: SocketAddr,
     used_export: Arc<UsedExport>,
 }
 
-/// Connection that counts towards the limits until it is dropped, or closed in favour of another.
+/// Guard of an open connection. When it is dropped, the connection is removed from the list that the limits count.
 pub(crate) struct OpenConnection {
     number: u64,
     pub(crate) stream: Arc<TcpStream>,
@@ -67,18 +72,18 @@ impl Drop for OpenConnection {
 
 #[cfg(test)]
 impl OpenConnection {
-    /// Returns the only connection of a server.
+    /// Returns a connection in a list of its own, as the only one of a server.
     pub(crate) fn only(stream: TcpStream, client: SocketAddr) -> Self {
         let opened = Arc::<Connections>::default().open(stream, client, &Limits::default());
         opened.connection.expect("there are no others")
     }
 }
 
-/// Result of an attempt to count one more connection.
+/// Result of [`Connections::open`].
 pub(super) struct Opened {
-    /// The connection; `None` if it exceeds a limit.
+    /// The new connection; `None` if it would exceed a limit, or the server is to stop.
     pub(super) connection: Option<OpenConnection>,
-    /// Client whose connection was closed in favour of the new one.
+    /// Client whose connection was closed to make room for the new one; `None` if none was closed.
     pub(super) closed: Option<SocketAddr>,
 }
 
@@ -87,14 +92,15 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a connection. At a limit, closes one of the export that has most of them, so that one tenant cannot
-    /// lock out the others: their clients connect again by themselves.
+    /// Adds a connection. At a limit, first closes the oldest connection of the export with the most connections, so
+    /// that the clients of one export cannot lock out those of others. A client whose connection is closed connects
+    /// again.
     pub(super) fn open(self: &Arc<Self>, stream: TcpStream, client: SocketAddr, limits: &Limits) -> Opened {
         let mut open = self.lock();
-        let of_client = |ip: IpAddr| move |counted: &Counted| counted.client.ip() == ip;
-        let count_of_client = open.streams.values().filter(|it| of_client(client.ip())(it)).count();
+        let is_from = |ip: IpAddr| move |tracked: &TrackedConnection| tracked.client.ip() == ip;
+        let count_of_client = open.streams.values().filter(|it| is_from(client.ip())(it)).count();
         let closed = if count_of_client >= limits.connections_per_client {
-            open.close_one(of_client(client.ip()))
+            open.close_one(is_from(client.ip()))
         } else if open.streams.len() >= limits.connections {
             open.close_one(|_| true)
         } else {
@@ -108,8 +114,8 @@ impl Connections {
         let number = open.next;
         open.next += 1;
         let (stream, used_export) = (Arc::new(stream), Arc::<UsedExport>::default());
-        let counted = Counted { stream: stream.clone(), client, used_export: used_export.clone() };
-        open.streams.insert(number, counted);
+        let tracked = TrackedConnection { stream: stream.clone(), client, used_export: used_export.clone() };
+        open.streams.insert(number, tracked);
         let connection = OpenConnection { number, stream, used_export, connections: self.clone() };
         Opened { connection: Some(connection), closed }
     }
@@ -122,15 +128,15 @@ impl Connections {
         self.lock().is_stopping
     }
 
-    /// Closes all connections, and accepts no more.
+    /// Shuts down the sockets of all connections, and adds no more connections.
     pub(super) fn stop(&self) {
         let mut open = self.lock();
         open.is_stopping = true;
-        open.streams.values().for_each(Counted::close);
+        open.streams.values().for_each(TrackedConnection::close);
         self.changed.notify_all();
     }
 
-    /// Waits until the server is to stop. Returns false after the timeout.
+    /// Waits until [`stop`](Self::stop) is called. Returns false after the timeout.
     pub(super) fn wait_stopping(&self, max_wait: Duration) -> bool {
         let is_running = |open: &mut OpenConnections| !open.is_stopping;
         let waited = self.changed.wait_timeout_while(self.lock(), max_wait, is_running);
@@ -146,25 +152,27 @@ impl Connections {
 }
 
 impl OpenConnections {
-    /// Closes the oldest connection of the export that has most of those that match. Connections without an export
-    /// count as one export, and the new one is among them. Returns its client; `None` if no export has more than one.
-    fn close_one(&mut self, matches: impl Fn(&Counted) -> bool) -> Option<SocketAddr> {
+    /// Counts the connections for which `matches` returns true, by export. Closes the oldest connection of the export
+    /// with the most, and returns its client. Connections that have used no export count as one export, and the
+    /// connection that needs room is one of these. Returns `None` and closes nothing if no export has more than one.
+    fn close_one(&mut self, matches: impl Fn(&TrackedConnection) -> bool) -> Option<SocketAddr> {
         let mut counts = HashMap::from([(NO_EXPORT, 1)]);
-        for counted in self.streams.values().filter(|it| matches(it)) {
-            *counts.entry(counted.used_export.get()).or_insert(0_usize) += 1;
+        for tracked in self.streams.values().filter(|it| matches(it)) {
+            *counts.entry(tracked.used_export.get()).or_insert(0_usize) += 1;
         }
         let largest = counts.into_iter().filter(|(_, count)| *count > 1);
         let (export, _) = largest.max_by_key(|(export, count)| (*count, *export == NO_EXPORT))?;
-        let is_of_export = |counted: &Counted| matches(counted) && counted.used_export.get() == export;
-        let (number, _) = self.streams.iter().find(|(_, counted)| is_of_export(counted))?;
+        let is_of_export =
+            |tracked: &TrackedConnection| matches(tracked) && tracked.used_export.get() == export;
+        let (number, _) = self.streams.iter().find(|(_, tracked)| is_of_export(tracked))?;
         let number = *number;
-        let counted = self.streams.remove(&number)?;
-        counted.close();
-        Some(counted.client)
+        let tracked = self.streams.remove(&number)?;
+        tracked.close();
+        Some(tracked.client)
     }
 }
 
-impl Counted {
+impl TrackedConnection {
     fn close(&self) {
         if let Err(error) = self.stream.shutdown(Shutdown::Both) {
             tracing::debug!(%error, "NFS connection was closed already");
@@ -191,7 +199,8 @@ mod tests {
             Self { listener, connections: Arc::default(), limits }
         }
 
-        /// Connects a client that uses an export, and returns its side of the connection.
+        /// Connects a client that uses the export with this generation. Returns the client's side of the connection,
+        /// and the server's side unless it was refused.
         fn connect(&self, export: u64) -> (TcpStream, Option<OpenConnection>) {
             let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
             let (stream, address) = self.listener.accept().unwrap();
@@ -228,17 +237,17 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_have_shown_no_handle_only_displace_each_other() {
+    fn clients_without_an_export_close_only_connections_of_each_other() {
         let fixture = Fixture::new(Limits { connections: 4, ..Limits::default() });
-        let mut known: Vec<_> = [7, 8].map(|export| fixture.connect(export)).into();
-        let unknown: Vec<_> = (0..50).map(|_| fixture.connect(NO_EXPORT)).collect();
-        assert!(unknown.iter().all(|(_, opened)| opened.is_some()));
-        assert!(known.iter_mut().all(|(client, _)| !is_closed(client)));
+        let mut with_export: Vec<_> = [7, 8].map(|export| fixture.connect(export)).into();
+        let without_export: Vec<_> = (0..50).map(|_| fixture.connect(NO_EXPORT)).collect();
+        assert!(without_export.iter().all(|(_, opened)| opened.is_some()));
+        assert!(with_export.iter_mut().all(|(client, _)| !is_closed(client)));
         assert_eq!(fixture.connections.count(), 4);
     }
 
     #[test]
-    fn a_connection_too_many_is_refused_if_every_export_has_one() {
+    fn at_the_limit_a_connection_is_refused_if_every_export_has_only_one() {
         let fixture = Fixture::new(Limits { connections: 3, ..Limits::default() });
         let mut open: Vec<_> = [7, 8, 9].map(|export| fixture.connect(export)).into();
         assert!(fixture.connect(NO_EXPORT).1.is_none());

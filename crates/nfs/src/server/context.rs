@@ -1,4 +1,4 @@
-//! State that all connections of a server share.
+//! State of a server that all of its connections share, and its creation from the settings.
 
 use std::sync::Arc;
 
@@ -18,15 +18,25 @@ use crate::volume::OpenFileCount;
 pub(crate) struct Context {
     pub(crate) limits: Limits,
     pub(crate) allowed_clients: ClientList,
+    /// Key of the MAC in file handles.
     pub(crate) key: [u8; KEY_LEN],
+    /// Exports that are served.
     pub(crate) registry: Registry,
+    /// Mounts that clients have announced.
     pub(crate) mounts: Mounts,
+    /// Observer of all operations, for metrics and the audit log.
     pub(crate) observer: Arc<dyn Observer>,
+    /// Number of descriptors that are cached for all exports.
     pub(crate) open_files: Arc<OpenFileCount>,
+    /// Memory of the tables that map the ids in file handles to files.
     pub(crate) table_budget: Arc<TableBudget>,
+    /// Pool of large buffers for requests and replies.
     pub(crate) buffers: BufferPool,
+    /// Permits for requests that need large buffers.
     pub(crate) large_requests: Arc<LargeRequests>,
+    /// Number of threads beyond the first of each connection.
     pub(crate) extra_threads: Arc<ExtraThreads>,
+    /// Replies that are sent again when a client repeats a call.
     pub(crate) replies: ReplayCache,
 }
 
@@ -49,7 +59,8 @@ impl Context {
     }
 }
 
-/// Maximum number of descriptors of this process. The half of it is for connections, and for others.
+/// Returns the maximum number of file descriptors of this process. The cache of open files takes at most half of them;
+/// the rest is for connections and for the other parts of the process.
 fn descriptors_max() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)

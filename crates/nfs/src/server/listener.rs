@@ -1,4 +1,7 @@
-//! Listener of a server: accepts connections within the limits.
+//! Listener of a server. One thread accepts connections within the limits. Another thread makes a sweep every few
+//! seconds: it closes unused descriptors, and rewrites logs of file handles that are mostly obsolete.
+//!
+//! A *volume* is the directory of an export together with the table of its file handles and its cached descriptors.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -15,45 +18,71 @@ use crate::rpcbind;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
 
-/// Pause after a failure to accept, such as for want of descriptors.
+/// Pause after a failure to accept a connection, for example when the process has no free descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Maximum time for which a stop waits for connections.
+/// Maximum time for which [`Listener::stop`] waits until all connections have ended.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Interval between two looks for descriptors that nobody uses any more.
+/// Interval between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Running listener.
+/// Function of a thread.
+type Task = Box<dyn FnOnce() + Send>;
+
+/// Function that starts a thread with a name.
+type SpawnThread = fn(&str, Task) -> io::Result<JoinHandle<()>>;
+
+/// Running listener with its threads.
 pub(super) struct Listener {
-    socket: TcpListener,
+    socket: Arc<TcpListener>,
     port: u16,
     connections: Arc<Connections>,
     threads: Vec<JoinHandle<()>>,
+    /// True if the server is registered with rpcbind.
     is_registered: bool,
 }
 
 impl Listener {
+    /// Binds a port and starts the threads. After a failure, no thread runs and the port is free.
     pub(super) fn start(
         settings: &Settings,
         state: &StateDir,
         context: &Arc<Context>,
     ) -> Result<Self, NfsError> {
+        Self::start_with(settings, state, context, spawn)
+    }
+
+    fn start_with(
+        settings: &Settings,
+        state: &StateDir,
+        context: &Arc<Context>,
+        spawn: SpawnThread,
+    ) -> Result<Self, NfsError> {
         let (socket, port) = bind(settings, state)?;
         context.large_requests.reopen();
         let connections = Arc::new(Connections::default());
-        let accepting = {
-            let socket = socket.try_clone().map_err(NfsError::CannotStartThread)?;
-            let (context, connections) = (Arc::clone(context), Arc::clone(&connections));
-            spawn("nfs-accept", move || accept_all(&socket, &context, &connections))?
-        };
-        let sweeping = {
-            let (context, connections) = (Arc::clone(context), Arc::clone(&connections));
-            spawn("nfs-sweep", move || sweep(&context, &connections))?
-        };
-        let is_registered = settings.register_with_rpcbind && register(port);
+        let socket = Arc::new(socket);
+        let mut listener = Self { socket, port, connections, threads: Vec::new(), is_registered: false };
+        if let Err(error) = listener.start_threads(context, spawn) {
+            listener.shut_down(context);
+            return Err(NfsError::CannotStartThread(error));
+        }
+        listener.is_registered = settings.register_with_rpcbind && register(port);
+        let is_registered = listener.is_registered;
         tracing::info!(address = %settings.address, port, is_registered, "NFS server started");
-        Ok(Self { socket, port, connections, threads: vec![accepting, sweeping], is_registered })
+        Ok(listener)
+    }
+
+    /// Starts the threads. After a failure, some may run.
+    fn start_threads(&mut self, context: &Arc<Context>, spawn: SpawnThread) -> io::Result<()> {
+        let (socket, shared) = (Arc::clone(&self.socket), Arc::clone(context));
+        let connections = Arc::clone(&self.connections);
+        let accepting = move || accept_all(&socket, &shared, &connections);
+        self.threads.push(spawn("nfs-accept", Box::new(accepting))?);
+        let (shared, connections) = (Arc::clone(context), Arc::clone(&self.connections));
+        self.threads.push(spawn("nfs-sweep", Box::new(move || sweep(&shared, &connections)))?);
+        Ok(())
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -64,17 +93,25 @@ impl Listener {
         self.connections.count()
     }
 
-    /// Closes the listener and all connections, and waits for their threads.
+    /// Closes the listener and all connections. Waits for their threads, at most [`STOP_TIMEOUT`] for those of
+    /// connections. Then closes the cached descriptors of all exports.
     pub(super) fn stop(self, context: &Context) {
         if self.is_registered
             && let Err(error) = rpcbind::unregister(rpcbind::RPCBIND)
         {
             tracing::warn!(%error, "failed to take back the registration with rpcbind");
         }
-        // Before a connection that ends passes its permit on to another.
+        let port = self.port;
+        self.shut_down(context);
+        tracing::info!(port, "NFS server stopped");
+    }
+
+    /// Stops like [`stop`](Self::stop), but does not undo the registration with rpcbind.
+    fn shut_down(self, context: &Context) {
+        // First: otherwise a connection that ends passes its permit for a large request to a waiting connection.
         context.large_requests.close();
         self.connections.stop();
-        // Wakes the thread that accepts; `std` has no call for it.
+        // Wakes the thread that accepts connections. The standard library cannot shut down a listening socket.
         if let Err(error) = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both) {
             tracing::warn!(%error, "failed to shut down NFS listener");
         }
@@ -86,18 +123,19 @@ impl Listener {
         if !self.connections.wait_closed(STOP_TIMEOUT) {
             tracing::warn!("NFS connections have not ended in time");
         }
-        close_unused(context);
-        tracing::info!(port = self.port, "NFS server stopped");
+        close_cached(context);
     }
 }
 
+/// Binds the first configured port that is free. Port 0 means the recorded port of an earlier server, or else any free
+/// port.
 fn bind(settings: &Settings, state: &StateDir) -> Result<(TcpListener, u16), NfsError> {
     let mut failure = io::Error::from(io::ErrorKind::InvalidInput);
     for configured in &settings.ports {
-        let last = state.last_port().filter(|_| *configured == 0);
-        for port in last.into_iter().chain([*configured]) {
+        let last_port = state.last_port().filter(|_| *configured == 0);
+        for port in last_port.into_iter().chain([*configured]) {
             match TcpListener::bind(SocketAddr::new(settings.address, port)) {
-                Ok(socket) => return bound(socket, *configured, state),
+                Ok(socket) => return record_port(socket, *configured, settings, state),
                 Err(error) => failure = error,
             }
         }
@@ -105,15 +143,22 @@ fn bind(settings: &Settings, state: &StateDir) -> Result<(TcpListener, u16), Nfs
     Err(NfsError::CannotListen { address: settings.address, source: failure })
 }
 
-fn bound(socket: TcpListener, configured: u16, state: &StateDir) -> Result<(TcpListener, u16), NfsError> {
-    let address = socket.local_addr().map_err(NfsError::CannotStartThread)?;
+/// Returns a bound socket and its port. If the configured port is 0, records the port for the next server.
+fn record_port(
+    socket: TcpListener,
+    configured: u16,
+    settings: &Settings,
+    state: &StateDir,
+) -> Result<(TcpListener, u16), NfsError> {
+    let cannot_listen = |source| NfsError::CannotListen { address: settings.address, source };
+    let address = socket.local_addr().map_err(cannot_listen)?;
     if configured == 0 {
         state.set_last_port(address.port())?;
     }
     Ok((socket, address.port()))
 }
 
-/// Registers the server with rpcbind. The server works without it as well.
+/// Registers the server with rpcbind. Returns false if that failed; the server works without the registration.
 fn register(port: u16) -> bool {
     let result = rpcbind::register(rpcbind::RPCBIND, port);
     if let Err(error) = &result {
@@ -122,10 +167,12 @@ fn register(port: u16) -> bool {
     result.is_ok()
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, NfsError> {
-    thread::Builder::new().name(name.to_owned()).spawn(run).map_err(NfsError::CannotStartThread)
+/// Starts a thread.
+fn spawn(name: &str, task: Task) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name(name.to_owned()).spawn(task)
 }
 
+/// Accepts connections until the server is to stop.
 fn accept_all(socket: &TcpListener, context: &Arc<Context>, connections: &Arc<Connections>) {
     loop {
         let accepted = socket.accept();
@@ -144,6 +191,7 @@ fn accept_all(socket: &TcpListener, context: &Arc<Context>, connections: &Arc<Co
     }
 }
 
+/// Starts to serve a connection, unless the client's address is not allowed or a limit is exceeded.
 fn accept(stream: TcpStream, client: SocketAddr, context: &Arc<Context>, connections: &Arc<Connections>) {
     let refuse = |reason| context.observer.refused(Refusal { client, export: None, reason });
     if !context.allowed_clients.contains(client.ip()) {
@@ -163,7 +211,7 @@ fn accept(stream: TcpStream, client: SocketAddr, context: &Arc<Context>, connect
     }
 }
 
-/// Closes descriptors that were not used for a while, and those of removed files.
+/// Makes a sweep at every [`SWEEP_INTERVAL`] until the server is to stop.
 fn sweep(context: &Context, connections: &Connections) {
     while !connections.wait_stopping(SWEEP_INTERVAL) {
         for volume in context.registry.volumes() {
@@ -172,8 +220,36 @@ fn sweep(context: &Context, connections: &Connections) {
     }
 }
 
-fn close_unused(context: &Context) {
+/// Closes all cached descriptors; the roots of the exports stay open.
+fn close_cached(context: &Context) {
     for volume in context.registry.volumes() {
         volume.close_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hooks::NoObserver;
+
+    /// Fails to start the thread of the sweeps, as at the limit of threads.
+    fn spawn_one(name: &str, task: Task) -> io::Result<JoinHandle<()>> {
+        if name == "nfs-sweep" { Err(io::ErrorKind::OutOfMemory.into()) } else { spawn(name, task) }
+    }
+
+    /// Regression test: the thread that accepts connections went on, and kept the port.
+    #[test]
+    fn a_failed_start_leaves_no_thread_and_no_port() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDir::open(directory.path()).unwrap();
+        let mut settings = Settings::new(directory.path());
+        settings.ports = vec![0];
+        let context = Arc::new(Context::new(&settings, state.key().unwrap(), Arc::new(NoObserver)));
+        let failed = Listener::start_with(&settings, &state, &context, spawn_one);
+        assert!(matches!(failed, Err(NfsError::CannotStartThread(_))));
+        assert_eq!(Arc::strong_count(&context), 1, "no thread runs");
+        let port = state.last_port().unwrap();
+        drop(TcpListener::bind((settings.address, port)).unwrap());
+        Listener::start(&settings, &state, &context).unwrap().stop(&context);
     }
 }

@@ -1,4 +1,8 @@
-//! The server: its exports, its listener, and the address that clients are told.
+//! Server: its exports, its listener, and the address that clients are told.
+//!
+//! An export is served as a *volume*: its directory with the table of its file handles and its cached descriptors. The
+//! *generation* of a volume is a random number in all of its handles. Handles with the generation of no volume are
+//! stale. An export without a volume for the moment is *detached*: its clients are told to try again later.
 
 mod connections;
 mod context;
@@ -15,11 +19,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) use self::connections::{OpenConnection, UsedExport};
 pub(crate) use self::context::Context;
 use self::listener::Listener;
-pub(crate) use self::registry::{Found, InUse};
+pub(crate) use self::registry::{Found, VolumeInUse};
 pub(crate) use self::rules::Rules;
 use crate::error::NfsError;
 use crate::export::{self, Export, ExportSummary, NfsExportInfo};
 use crate::hooks::Observer;
+use crate::provider::{NfsMode, NfsServerInfo};
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
 use crate::table;
@@ -36,31 +41,12 @@ pub struct NfsServer {
     listener: Mutex<Option<Listener>>,
 }
 
-/// Implementation that serves the exports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NfsMode {
-    /// This crate.
-    Embedded,
-    /// The NFS server of the kernel.
-    System,
-}
-
-/// Address of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NfsServerInfo {
-    /// Implementation that serves the exports.
-    pub mode: NfsMode,
-    /// Host name or address that clients are told.
-    pub host: String,
-    /// TCP port of NFS and MOUNT; zero while the server has never run and its port is not known.
-    pub port: u16,
-}
-
 impl NfsServer {
-    /// Creates a server that does not listen yet. Opens its own directory, or creates it.
+    /// Creates a server that does not listen yet. Opens the directory of its state, or creates it.
     ///
-    /// Clients of the exports that an earlier server had are told to try again later, until the export is added or
-    /// removed. Call [`retain_tables`](Self::retain_tables) when it is known which exports will be added again.
+    /// That directory has a table of file handles for each export of an earlier server. Until such an export is added
+    /// or removed, its clients are told to try again later. Call [`retain_tables`](Self::retain_tables) when it is
+    /// known which exports will be added again.
     pub fn new(settings: Settings, observer: Arc<dyn Observer>) -> Result<Self, NfsError> {
         let state = StateDir::open(&settings.state_dir)?;
         let context = Arc::new(Context::new(&settings, state.key()?, observer));
@@ -69,16 +55,16 @@ impl NfsServer {
             match table::stored_generation(&state.table(&export)) {
                 Ok(Some(generation)) => context.registry.expect(&export, generation),
                 Ok(None) => {}
-                // It is an error when the export is added.
+                // `add_export` fails with this error if the export is added.
                 Err(error) => tracing::warn!(%error, export, "failed to read table of NFS file handles"),
             }
         }
         Ok(Self { settings, state, context, listener: Mutex::new(None) })
     }
 
-    /// Removes the tables of exports that an earlier server had, that were not added, and for which `is_kept` returns
-    /// false: their handles are stale. Clients of the others are told to try again until the exports are added. Exports
-    /// that were added stay.
+    /// Removes the tables that an earlier server has left, except those of exports that were added again, and those for
+    /// which `is_kept` returns true. `is_kept` gets the name of the export. The handles of a removed table become
+    /// stale. Clients with handles of a kept table are told to try again until the export is added.
     pub fn retain_tables(&self, is_kept: impl Fn(&str) -> bool) -> Result<(), NfsError> {
         for export in self.state.stored_exports()? {
             if !is_kept(&export) && self.context.registry.cancel_expected(&export) {
@@ -88,7 +74,7 @@ impl NfsServer {
         Ok(())
     }
 
-    /// Begins to listen. Fails if the server runs, or none of the ports can be bound.
+    /// Begins to listen. Fails if the server listens already, or none of the ports can be bound.
     pub fn start(&self) -> Result<(), NfsError> {
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if listener.is_some() {
@@ -98,8 +84,8 @@ impl NfsServer {
         Ok(())
     }
 
-    /// Stops listening, closes all connections, and waits until their requests have ended. Exports stay, and
-    /// handles are valid again after the next start. A stopped server is not stopped again.
+    /// Stops listening, closes all connections, and waits up to ten seconds until their requests have ended. Exports
+    /// stay, and handles are valid again after the next start. Does nothing if the server does not listen.
     pub fn stop(&self) -> Result<(), NfsError> {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(listener) = listener {
@@ -108,7 +94,7 @@ impl NfsServer {
         Ok(())
     }
 
-    /// Returns true between a start and a stop.
+    /// Returns true if the server listens.
     pub fn is_running(&self) -> bool {
         self.listener.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
@@ -128,14 +114,15 @@ impl NfsServer {
     /// Returns the address of the server.
     pub fn get_server_info(&self) -> NfsServerInfo {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        let expected = || match self.settings.ports.first() {
+        let port_before_start = || match self.settings.ports.first() {
             Some(0) | None => self.state.last_port().unwrap_or(0),
             Some(port) => *port,
         };
-        let port = listener.as_ref().map_or_else(expected, Listener::port);
+        let port = listener.as_ref().map_or_else(port_before_start, Listener::port);
         NfsServerInfo { mode: NfsMode::Embedded, host: self.host(), port }
     }
 
+    /// Returns the host name or address that clients are told.
     fn host(&self) -> String {
         let address = match self.settings.address {
             IpAddr::V4(address) if address.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -145,7 +132,7 @@ impl NfsServer {
         self.settings.advertised_host.clone().unwrap_or_else(|| address.to_string())
     }
 
-    /// Adds an export. Handles that an earlier server gave out are valid again if the directory is the same.
+    /// Adds an export. Handles from an earlier server are valid again if the directory and its revision are the same.
     pub fn add_export(&self, export: Export) -> Result<NfsExportInfo, NfsError> {
         export.check_name()?;
         let Export { name, root, identity, revision, access, clients, secret, gate, disk_limit } = export;
@@ -163,6 +150,7 @@ impl NfsServer {
         Ok(self.info(&rules))
     }
 
+    /// Opens the directory of an export as a volume.
     fn volume(&self, rules: &Arc<Rules>, root: OwnedFd, revision: &str) -> Result<Arc<Volume>, NfsError> {
         let table = self.state.table(&rules.name);
         let Context { open_files, table_budget, .. } = &*self.context;
@@ -191,30 +179,32 @@ impl NfsServer {
         self.context.registry.all().into_iter().map(summary).collect()
     }
 
-    /// Removes an export and its table: its handles are stale. An export that does not exist is no error; a table that
-    /// an earlier server has left is removed.
+    /// Removes an export and its table of file handles, so its handles become stale. Does nothing if there is neither
+    /// an export of this name nor a table that an earlier server has left.
     ///
-    /// Waits until all operations on it have ended, and closes the root and every descriptor below. With
-    /// [`NfsError::StillInUse`] some operation goes on; the call can be repeated.
+    /// Waits until all operations on the export have ended, and closes its root and every descriptor below. Fails with
+    /// [`NfsError::StillInUse`] if an operation has not ended after
+    /// [`Limits::drain_timeout`](crate::Limits::drain_timeout); the call can be repeated then.
     pub fn remove_export(&self, name: &str) -> Result<(), NfsError> {
         self.context.registry.remove(name);
         self.forget_replies();
         self.context.mounts.remove_export(name);
         self.drain(name)?;
-        // A running operation could write the table anew, so it is removed last.
+        // Last, because an operation that has not ended could write the table again.
         if export::is_name(name) { self.state.remove_table(name) } else { Ok(()) }
     }
 
-    /// Replaces the root of an export, after a restore. Handles of the former root are stale, unless it is the same
-    /// directory with the same revision.
+    /// Replaces the root of an export, for example after its directory was restored from a snapshot. Handles of the
+    /// former root become stale, unless the new root is the same directory with the same revision. If the new root
+    /// cannot be used, the export stays detached.
     ///
-    /// When this returns, no operation uses the former root. With [`NfsError::StillInUse`] some operation does; the
-    /// new root is served all the same.
+    /// When this returns, no operation uses the former root. Fails with [`NfsError::StillInUse`] if an operation has
+    /// not ended after [`Limits::drain_timeout`](crate::Limits::drain_timeout); the new root is served nevertheless.
     pub fn replace_root(&self, name: &str, root: OwnedFd, revision: &str) -> Result<NfsExportInfo, NfsError> {
         let rules = self.context.registry.detach(name)?;
         let drained = self.drain(name);
         if drained.is_err() {
-            // An operation on the former root may still write to its table.
+            // The running operation may still write to the table, so the new volume starts with a table of its own.
             self.state.remove_table(name)?;
         }
         let volume = self.volume(&rules, root, revision)?;
@@ -223,21 +213,23 @@ impl NfsServer {
         drained.map(|()| self.info(&rules))
     }
 
-    /// Takes the root from an export: clients are told to try again later, until
+    /// Detaches an export from its root: clients are told to try again later, until
     /// [`replace_root`](Self::replace_root) or [`remove_export`](Self::remove_export).
     ///
-    /// When this returns, no descriptor below the root is open. With [`NfsError::StillInUse`] some operation goes
-    /// on; the call can be repeated.
+    /// When this returns, no descriptor of the root or below is open. Fails with [`NfsError::StillInUse`] if an
+    /// operation has not ended after [`Limits::drain_timeout`](crate::Limits::drain_timeout); the call can be repeated
+    /// then.
     pub fn detach_root(&self, name: &str) -> Result<(), NfsError> {
         self.context.registry.detach(name)?;
         self.drain(name)
     }
 
-    /// Forgets the replies to calls on handles that are stale now.
+    /// Removes the kept replies to calls with handles that are stale now.
     fn forget_replies(&self) {
         self.context.replies.retain(|generation| self.context.registry.has_generation(generation));
     }
 
+    /// Waits until no operation uses a volume that was removed or detached from this export.
     fn drain(&self, name: &str) -> Result<(), NfsError> {
         if self.context.registry.wait_unused(name, self.settings.limits.drain_timeout) {
             Ok(())

@@ -1,18 +1,19 @@
-//! List of mounts, as clients have announced them. It is for administrators alone: nothing depends on it.
+//! List of mounts, as clients have announced them by MNT and UMNT. It is information for administrators and for the
+//! reply to DUMP: access to files does not depend on it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-/// Number of mounts that are remembered.
+/// Maximum number of mounts in the list.
 const MOUNTS_MAX: usize = 1024;
 
-/// List of mounts: client and export.
+/// List of mounts: address of the client and name of the export.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts(Mutex<BTreeSet<(IpAddr, String)>>);
 
 impl Mounts {
-    /// Adds a mount, unless there are too many. Returns false if it was there already.
+    /// Adds a mount, unless the list is full. Returns false if the mount was in the list already.
     pub(crate) fn add(&self, client: IpAddr, export: &str) -> bool {
         let mut mounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mount = (client, export.to_owned());
@@ -23,12 +24,12 @@ impl Mounts {
         is_new
     }
 
-    /// Removes a mount. Returns false if there was none.
+    /// Removes a mount. Returns false if it was not in the list.
     pub(crate) fn remove(&self, client: IpAddr, export: &str) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(client, export.to_owned()))
     }
 
-    /// Removes all mounts of a client, and returns their exports.
+    /// Removes all mounts of a client, and returns the names of their exports.
     pub(crate) fn remove_client(&self, client: IpAddr) -> Vec<String> {
         let mut mounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (removed, kept) = std::mem::take(&mut *mounts).into_iter().partition(|(it, _)| *it == client);
@@ -37,15 +38,17 @@ impl Mounts {
         removed.into_iter().map(|(_, export)| export).collect()
     }
 
+    /// Removes all mounts of an export.
     pub(super) fn remove_export(&self, export: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, it)| it != export);
     }
 
+    /// Returns the number of clients that have mounted an export.
     pub(super) fn count(&self, export: &str) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|(_, it)| it == export).count()
     }
 
-    /// Returns the mounts of a client.
+    /// Returns the names of the exports that a client has mounted.
     pub(crate) fn of_client(&self, client: IpAddr) -> Vec<String> {
         let mounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         mounts.iter().filter(|(it, _)| *it == client).map(|(_, export)| export.clone()).collect()

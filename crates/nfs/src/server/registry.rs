@@ -1,4 +1,8 @@
-//! Registry of the exports: by name for MOUNT, by generation for file handles.
+//! Registry of the exports of a server: by name for MOUNT, by generation for file handles.
+//!
+//! An export is served as a *volume*: its directory with the table of its file handles. The *generation* of a volume is
+//! a random number in all of its handles. An export without a volume for the moment is *detached*: its clients are told
+//! to try again later.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
@@ -13,22 +17,25 @@ use crate::volume::Volume;
 /// Registry of the exports.
 #[derive(Default)]
 pub(crate) struct Registry {
-    tables: RwLock<Tables>,
-    /// Operations of each export. They outlive the export, so that its removal can be waited for again.
+    exports: RwLock<Exports>,
+    /// Counts of running operations by export. An entry stays after the removal of its export until all operations have
+    /// ended, so that a repeated removal can wait for them too.
     users: RwLock<HashMap<String, Arc<Users>>>,
 }
 
 #[derive(Default)]
-struct Tables {
-    by_name: BTreeMap<String, Published>,
-    by_generation: HashMap<u64, Served>,
-    /// Generations of the stored tables whose exports were not added since the start of the server, by name. Each is
-    /// detached.
+struct Exports {
+    /// Exports that were added, or whose names are reserved.
+    by_name: BTreeMap<String, AddedExport>,
+    /// Generations whose handles are not stale.
+    by_generation: HashMap<u64, GenerationState>,
+    /// Exports of an earlier server that were not added again yet: name and generation of the stored table. They count
+    /// as detached.
     expected: HashMap<String, u64>,
 }
 
-impl Tables {
-    /// Makes the generation of a stored table stale, if its export was not added.
+impl Exports {
+    /// Removes an expected export. The handles of its stored table become stale.
     fn remove_expected(&mut self, name: &str) {
         if let Some(generation) = self.expected.remove(name) {
             self.by_generation.remove(&generation);
@@ -36,38 +43,44 @@ impl Tables {
     }
 }
 
-struct Published {
+/// Export that was added, or whose name is reserved.
+struct AddedExport {
     rules: Arc<Rules>,
+    /// Counts of running operations.
     users: Arc<Users>,
+    /// `None` while the export is detached.
     volume: Option<Arc<Volume>>,
-    /// Generation that was detached and has no successor.
+    /// Generation of the volume that was taken from the export, until another volume takes its place.
     detached: Option<u64>,
 }
 
-enum Served {
+/// State of the volume with a generation.
+enum GenerationState {
+    /// The volume is served.
     Volume { volume: Arc<Volume>, users: Arc<Users> },
+    /// The volume was taken from its export, or its export is expected to be added again.
     Detached,
 }
 
-/// Result of a look into the registry.
+/// Result of a lookup in the registry.
 pub(crate) enum Found {
     /// The export is served.
-    Volume(InUse),
-    /// The export has no directory for the moment, or is expected to be added: a server before this one had it.
+    Volume(VolumeInUse),
+    /// The export has no volume for the moment, or an earlier server had it and it was not added again yet.
     Detached,
-    /// There is no such export, or not any more.
+    /// There is no such export.
     Nothing,
 }
 
-/// Volume that an operation uses. As long as one exists, its export is not drained.
-pub(crate) struct InUse {
-    /// `None` only while it is dropped.
+/// Volume that an operation uses. [`Registry::wait_unused`] waits until it is dropped.
+pub(crate) struct VolumeInUse {
+    /// `None` only in `drop`.
     volume: Option<Arc<Volume>>,
     users: Arc<Users>,
     generation: u64,
 }
 
-impl InUse {
+impl VolumeInUse {
     fn new(volume: &Arc<Volume>, users: &Arc<Users>) -> Self {
         let generation = volume.generation();
         users.enter(generation);
@@ -75,7 +88,7 @@ impl InUse {
     }
 }
 
-impl Deref for InUse {
+impl Deref for VolumeInUse {
     type Target = Volume;
 
     fn deref(&self) -> &Volume {
@@ -83,108 +96,110 @@ impl Deref for InUse {
     }
 }
 
-impl Drop for InUse {
+impl Drop for VolumeInUse {
     fn drop(&mut self) {
-        // The descriptors are closed before the operation counts as ended.
+        // First the volume, because the last reference closes its descriptors; then the operation counts as ended.
         drop(self.volume.take());
         self.users.leave(self.generation);
     }
 }
 
 impl Registry {
-    /// Expects an export that a server before this one had: it is detached until it is added or removed.
+    /// Adds an export of an earlier server as expected: it counts as detached until it is added or removed.
     pub(super) fn expect(&self, name: &str, generation: u64) {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        tables.expected.insert(name.to_owned(), generation);
-        tables.by_generation.insert(generation, Served::Detached);
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        exports.expected.insert(name.to_owned(), generation);
+        exports.by_generation.insert(generation, GenerationState::Detached);
     }
 
-    /// Makes the handles of an expected export stale. Returns false if the export was added, which stays.
+    /// Makes the handles of an expected export stale. Returns false, and does nothing, if the export was added.
     pub(super) fn cancel_expected(&self, name: &str) -> bool {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        if tables.by_name.contains_key(name) {
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        if exports.by_name.contains_key(name) {
             return false;
         }
-        tables.remove_expected(name);
+        exports.remove_expected(name);
         true
     }
 
-    /// Gives up a reserved name whose export cannot be served. An expected export is still expected.
+    /// Frees a reserved name after its directory could not be opened. If the export was expected, it still is.
     pub(super) fn cancel_reserved(&self, name: &str) {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        if tables.by_name.get(name).is_some_and(|published| published.volume.is_none()) {
-            tables.by_name.remove(name);
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        if exports.by_name.get(name).is_some_and(|added| added.volume.is_none()) {
+            exports.by_name.remove(name);
         }
     }
 
-    /// Reserves a name. The export is detached until [`publish`](Self::publish).
+    /// Reserves a name. Fails if an export has it. The export is detached until [`publish`](Self::publish).
     pub(crate) fn reserve(&self, rules: &Arc<Rules>) -> Result<(), NfsError> {
         let name = rules.name.clone();
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        if tables.by_name.contains_key(&name) {
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        if exports.by_name.contains_key(&name) {
             return Err(NfsError::ExportExists { name });
         }
         let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
         let users = Arc::clone(users.entry(name.clone()).or_default());
-        let published = Published { rules: Arc::clone(rules), users, volume: None, detached: None };
-        tables.by_name.insert(name, published);
+        let added = AddedExport { rules: Arc::clone(rules), users, volume: None, detached: None };
+        exports.by_name.insert(name, added);
         Ok(())
     }
 
-    /// Serves a volume. An export that was removed in the meantime stays removed.
+    /// Begins to serve a volume for the export with this name. Does nothing if the export was removed in the meantime.
     pub(crate) fn publish(&self, name: &str, volume: Arc<Volume>) {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        if tables.by_name.contains_key(name) {
-            tables.remove_expected(name);
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        if exports.by_name.contains_key(name) {
+            exports.remove_expected(name);
         }
-        let Tables { by_name, by_generation, .. } = &mut *tables;
-        let Some(published) = by_name.get_mut(name) else { return };
-        if let Some(generation) = published.detached.take() {
+        let Exports { by_name, by_generation, .. } = &mut *exports;
+        let Some(added) = by_name.get_mut(name) else { return };
+        if let Some(generation) = added.detached.take() {
             by_generation.remove(&generation);
         }
-        let users = Arc::clone(&published.users);
-        by_generation.insert(volume.generation(), Served::Volume { volume: Arc::clone(&volume), users });
-        published.volume = Some(volume);
+        let users = Arc::clone(&added.users);
+        by_generation
+            .insert(volume.generation(), GenerationState::Volume { volume: Arc::clone(&volume), users });
+        added.volume = Some(volume);
     }
 
-    /// Takes the volume from an export, and returns its rules.
+    /// Takes the volume from an export, which is detached then, and returns the rules of the export.
     pub(super) fn detach(&self, name: &str) -> Result<Arc<Rules>, NfsError> {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        let Tables { by_name, by_generation, .. } = &mut *tables;
-        let Some(published) = by_name.get_mut(name) else {
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        let Exports { by_name, by_generation, .. } = &mut *exports;
+        let Some(added) = by_name.get_mut(name) else {
             return Err(NfsError::NoSuchExport { name: name.to_owned() });
         };
-        if let Some(volume) = published.volume.take() {
-            by_generation.insert(volume.generation(), Served::Detached);
-            published.detached = Some(volume.generation());
+        if let Some(volume) = added.volume.take() {
+            by_generation.insert(volume.generation(), GenerationState::Detached);
+            added.detached = Some(volume.generation());
         }
-        Ok(Arc::clone(&published.rules))
+        Ok(Arc::clone(&added.rules))
     }
 
-    /// Removes an export, also one that is only expected. `None` if none was added.
+    /// Removes an export, or an expected export. Returns the rules of the export; `None` if it was not added.
     pub(super) fn remove(&self, name: &str) -> Option<Arc<Rules>> {
-        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
-        tables.remove_expected(name);
-        let published = tables.by_name.remove(name)?;
-        let generation = published.volume.as_ref().map(|volume| volume.generation()).or(published.detached);
-        generation.and_then(|generation| tables.by_generation.remove(&generation));
-        Some(published.rules)
+        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        exports.remove_expected(name);
+        let added = exports.by_name.remove(name)?;
+        let generation = added.volume.as_ref().map(|volume| volume.generation()).or(added.detached);
+        generation.and_then(|generation| exports.by_generation.remove(&generation));
+        Some(added.rules)
     }
 
-    /// Waits until no operation uses a volume that was detached or removed. Returns false after the timeout.
+    /// Waits until no operation uses a former volume of an export: one that was taken from the export, or that of a
+    /// removed export. Returns false after the timeout.
     pub(super) fn wait_unused(&self, name: &str, max_wait: Duration) -> bool {
         let users = self.users.read().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone);
         let Some(users) = users else { return true };
         let current = {
-            let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-            let published = tables.by_name.get(name);
-            published.and_then(|it| it.volume.as_ref()).map(|volume| volume.generation())
+            let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+            let added = exports.by_name.get(name);
+            added.and_then(|it| it.volume.as_ref()).map(|volume| volume.generation())
         };
         if !users.wait_unused(current, max_wait) {
             return false;
         }
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        if !tables.by_name.contains_key(name) {
+        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        if !exports.by_name.contains_key(name) {
             self.users.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         }
         true
@@ -192,46 +207,48 @@ impl Registry {
 
     /// Returns the rules of an export.
     pub(crate) fn rules(&self, name: &str) -> Option<Arc<Rules>> {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        tables.by_name.get(name).map(|published| Arc::clone(&published.rules))
+        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        exports.by_name.get(name).map(|added| Arc::clone(&added.rules))
     }
 
     /// Returns the rules of all exports, ordered by name.
     pub(crate) fn all(&self) -> Vec<Arc<Rules>> {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        tables.by_name.values().map(|published| Arc::clone(&published.rules)).collect()
+        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        exports.by_name.values().map(|added| Arc::clone(&added.rules)).collect()
     }
 
-    /// Returns all volumes that are served.
-    pub(super) fn volumes(&self) -> Vec<InUse> {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        let in_use = |it: &Published| it.volume.as_ref().map(|volume| InUse::new(volume, &it.users));
-        tables.by_name.values().filter_map(in_use).collect()
+    /// Returns all volumes that are served. They count as in use until they are dropped.
+    pub(super) fn volumes(&self) -> Vec<VolumeInUse> {
+        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        let in_use = |it: &AddedExport| it.volume.as_ref().map(|volume| VolumeInUse::new(volume, &it.users));
+        exports.by_name.values().filter_map(in_use).collect()
     }
 
     /// Returns true if handles of a generation are not stale.
     pub(crate) fn has_generation(&self, generation: u64) -> bool {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        tables.by_generation.contains_key(&generation)
+        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        exports.by_generation.contains_key(&generation)
     }
 
     /// Finds an export by its name.
     pub(crate) fn by_name(&self, name: &str) -> Found {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        match tables.by_name.get(name) {
-            Some(Published { volume: Some(volume), users, .. }) => Found::Volume(InUse::new(volume, users)),
+        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        match exports.by_name.get(name) {
+            Some(AddedExport { volume: Some(volume), users, .. }) => {
+                Found::Volume(VolumeInUse::new(volume, users))
+            }
             Some(_) => Found::Detached,
-            None if tables.expected.contains_key(name) => Found::Detached,
+            None if exports.expected.contains_key(name) => Found::Detached,
             None => Found::Nothing,
         }
     }
 
-    /// Finds an export by the generation in a file handle.
+    /// Finds a volume by the generation in a file handle.
     pub(crate) fn by_generation(&self, generation: u64) -> Found {
-        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-        match tables.by_generation.get(&generation) {
-            Some(Served::Volume { volume, users }) => Found::Volume(InUse::new(volume, users)),
-            Some(Served::Detached) => Found::Detached,
+        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        match exports.by_generation.get(&generation) {
+            Some(GenerationState::Volume { volume, users }) => Found::Volume(VolumeInUse::new(volume, users)),
+            Some(GenerationState::Detached) => Found::Detached,
             None => Found::Nothing,
         }
     }

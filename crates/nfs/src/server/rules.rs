@@ -1,4 +1,4 @@
-//! Rules of an export.
+//! Rules of an export: its settings without its directory, which can be replaced while the rules stay.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::clients::ClientList;
 use crate::export::{Access, Identity, MountSecret};
 use crate::hooks::{DiskLimit, Gate};
 
-/// All of an export but its directory.
+/// Settings of an export: everything but its directory.
 pub(crate) struct Rules {
     pub(crate) name: String,
     pub(crate) identity: Identity,

@@ -1,4 +1,7 @@
-//! Counts of the operations that use an export.
+//! Number of operations that use an export, so that its removal can wait for them.
+//!
+//! The directory of an export in one state is identified by its *generation*, a random number. After the directory was
+//! replaced, the export has another generation, and operations on the former one may still run.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,14 +11,16 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct Users {
     counts: Mutex<Counts>,
+    /// Notified when the last operation on a generation ends.
     ended: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
+    /// Number of running operations by generation; never zero.
     operations: HashMap<u64, usize>,
-    /// Threads that wait for the end of operations. Mostly there are none, and a notification would be a system call
-    /// for each operation.
+    /// Number of threads that wait for the end of operations. If it is zero, the system call for a notification is
+    /// saved.
     waiting: usize,
 }
 
@@ -24,10 +29,12 @@ impl Users {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts the start of an operation.
     pub(super) fn enter(&self, generation: u64) {
         *self.lock().operations.entry(generation).or_default() += 1;
     }
 
+    /// Counts the end of an operation.
     pub(super) fn leave(&self, generation: u64) {
         let mut counts = self.lock();
         if let Some(count) = counts.operations.get_mut(&generation) {
@@ -41,7 +48,7 @@ impl Users {
         }
     }
 
-    /// Waits until no generation but `current` is used. Returns false after the timeout.
+    /// Waits until no operation uses a generation other than `current`. Returns false after the timeout.
     pub(super) fn wait_unused(&self, current: Option<u64>, max_wait: Duration) -> bool {
         let is_used = |counts: &mut Counts| counts.operations.keys().any(|it| Some(*it) != current);
         let mut counts = self.lock();

@@ -1,18 +1,19 @@
-//! Memory of the tables of all exports together.
+//! Memory of the tables of file handles, for all exports together. When it is used up, tables above their share evict
+//! files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::entry::Entry;
 
-/// Memory that each table may have, in bytes, whatever others use.
+/// Minimum share of a table in bytes, even if all tables together use more than the maximum then.
 const TABLE_MIN: usize = 1024 * 1024;
 
-/// Memory of a file without its names, in bytes: its places in the maps, which may be less than half full, and in the
-/// clock.
+/// Estimated memory of a file without its names, in bytes: its slots in the maps, which may be less than half full, and
+/// in the queue for eviction.
 const FILE_COST: usize = 352;
 
-/// Memory of a name without its characters, in bytes: its allocation, and its place in the list of other names.
+/// Estimated memory of a name without its characters, in bytes: its allocation, and its slot in the list of locations.
 const NAME_COST: usize = 64;
 
 /// Memory of the tables of all exports together.
@@ -20,9 +21,11 @@ const NAME_COST: usize = 64;
 pub(crate) struct TableBudget {
     /// Maximum in bytes.
     max: usize,
-    /// Memory that each table may have, in bytes.
+    /// Minimum share of a table in bytes.
     table_min: usize,
+    /// Memory that all tables use, in bytes.
     used: AtomicUsize,
+    /// Number of tables.
     tables: AtomicUsize,
 }
 
@@ -35,16 +38,18 @@ impl TableBudget {
         Self { max, table_min, used: AtomicUsize::new(0), tables: AtomicUsize::new(0) }
     }
 
-    /// Memory that each table may have, whatever others use: an equal share, or the minimum if that is more.
+    /// Returns the share of a table in bytes, which it may use even if the others use all of the budget: an equal part
+    /// of the maximum, or the minimum if that is more.
     fn share(&self) -> usize {
         self.table_min.max(self.max / self.tables.load(Ordering::Relaxed).max(1))
     }
 }
 
-/// Memory of one table.
+/// Memory of one table, which counts towards the budget of all.
 #[derive(Debug)]
 pub(super) struct Account {
     budget: Arc<TableBudget>,
+    /// Memory that the table uses, in bytes.
     used: usize,
 }
 
@@ -58,12 +63,14 @@ impl Account {
         self.used
     }
 
+    /// Adds the memory of a file.
     pub(super) fn charge(&mut self, entry: &Entry) {
         let cost = cost(entry);
         self.used += cost;
         self.budget.used.fetch_add(cost, Ordering::Relaxed);
     }
 
+    /// Subtracts the memory of a file.
     pub(super) fn release(&mut self, entry: &Entry) {
         let cost = cost(entry);
         self.used -= cost;
@@ -72,8 +79,8 @@ impl Account {
 
     /// Returns true if all tables together use more than the maximum, and this one more than its share.
     ///
-    /// A table may take its share although others use all of the budget: they give it back when they add files, and
-    /// with the next [`Table::shrink`](super::Table::shrink).
+    /// So a table below its share may grow even if the others use all of the budget. The others evict files when they
+    /// add one, and in the next [`Table::shrink`](super::Table::shrink).
     pub(super) fn is_exceeded(&self) -> bool {
         self.budget.used.load(Ordering::Relaxed) > self.budget.max && self.used > self.budget.share()
     }
@@ -86,7 +93,7 @@ impl Drop for Account {
     }
 }
 
-/// Returns the memory of a file in a table, in bytes.
+/// Returns the estimated memory of a file in a table, in bytes.
 fn cost(entry: &Entry) -> usize {
     let names = entry.locations().map(|location| NAME_COST + location.name.to_bytes().len());
     FILE_COST + names.sum::<usize>()

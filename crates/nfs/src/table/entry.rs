@@ -1,4 +1,4 @@
-//! Files of a [`Table`](super::Table).
+//! Files of a [`Table`](super::Table), which maps the ids in file handles to files.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -19,6 +19,7 @@ pub(crate) struct Location {
 }
 
 impl Location {
+    /// Returns true if this is the entry with a name in a directory.
     pub(super) fn is(&self, parent: FileId, name: &CStr) -> bool {
         self.parent == parent && *self.name == *name
     }
@@ -30,16 +31,17 @@ pub(crate) struct Entry {
     pub(crate) inode: Inode,
     /// Inode number that clients see. It stays when the file moves to another layer of an overlay.
     pub(crate) fileid: u64,
-    /// `None` if all known names were removed while the file had more links.
+    /// Main location. `None` if all known names were removed while the file had more links.
     pub(crate) location: Option<Location>,
+    /// Locations of further known hard links.
     pub(crate) others: Vec<Location>,
-    /// Number of times that the clock may pass before the file is evicted.
-    pub(super) rounds: Cell<u8>,
+    /// Number of times that the file goes from the front to the back of the queue for eviction before it is evicted.
+    pub(super) chances: Cell<u8>,
 }
 
 impl Entry {
     pub(super) fn new(inode: Inode, fileid: u64, location: Option<Location>) -> Self {
-        Self { inode, fileid, location, others: Vec::new(), rounds: Cell::new(0) }
+        Self { inode, fileid, location, others: Vec::new(), chances: Cell::new(0) }
     }
 
     /// Returns all known locations.
@@ -48,7 +50,7 @@ impl Entry {
     }
 }
 
-/// Inode of a file, to recognise it at a location.
+/// Inode of a file, by which the file is recognised at a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Inode {
     /// Device number, or zero for the device of the export's root. The root's number is not stored, because it may
@@ -60,6 +62,7 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
+    /// Returns device and inode number.
     pub(super) fn key(&self) -> (u64, u64) {
         (self.device, self.number)
     }

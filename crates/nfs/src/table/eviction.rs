@@ -1,34 +1,36 @@
-//! Eviction of files from a table that uses too much memory: about those that were not used for the longest time.
+//! Eviction of files from the table of file handles when it uses too much memory. It evicts approximately the files
+//! that were not used for the longest time, by the clock algorithm.
 //!
-//! The files are in a queue, the clock. The file at its front is evicted if it was not used since it was there last but
-//! one, or else goes to the back. A directory stays as long as a file below it is in the table, because the way to that
-//! file leads through it. The root is not in the table.
+//! The files are in a queue, the clock. A use gives a file [`CHANCES_MAX`] chances. The file at the front of the queue
+//! is evicted if it has no chance left; otherwise it loses one and goes to the back. A directory stays as long as a
+//! file below it is in the table, because the path to that file leads through it. The root is not in the table.
 
 use std::collections::HashMap;
 
 use super::Table;
 use super::entry::{FileId, ROOT};
 
-/// Part of its memory that a table gives back at once when it uses too much: one in this number. Then the files that
-/// stay are passed seldom.
-const EVICTED_PART: usize = 16;
+/// Divisor for the memory that a table releases at once when it uses too much: a sixteenth. If it released less, the
+/// eviction would run more often and pass over the same files each time.
+const EVICTED_DIVISOR: usize = 16;
 
-/// Number of times that a file goes to the back of the clock after its last use.
-pub(super) const ROUNDS: u8 = 2;
+/// Number of times that a file goes to the back of the queue after its last use.
+pub(super) const CHANCES_MAX: u8 = 2;
 
-/// Capacity of a map below which it is not made smaller.
+/// Minimum capacity of a map or queue that is made smaller, in elements.
 const CAPACITY_MIN: usize = 64;
 
 impl Table {
     /// Evicts files if the table uses too much memory.
     pub(super) fn make_room(&mut self) {
         if self.memory.is_exceeded() {
-            let target = self.memory.used() - self.memory.used() / EVICTED_PART;
+            let target = self.memory.used() - self.memory.used() / EVICTED_DIVISOR;
             self.evict_until(|table| table.memory.used() <= target);
         }
     }
 
-    /// Gives back memory that other tables need, and that evicted and removed files have left.
+    /// Evicts files if other tables need the memory, and shrinks maps in which evicted and removed files have left
+    /// room.
     pub(super) fn shrink(&mut self) {
         self.evict_until(|table| !table.memory.is_exceeded());
         let enough = CAPACITY_MIN.max(2 * self.files.len());
@@ -41,17 +43,18 @@ impl Table {
         }
     }
 
+    /// Evicts files until `is_done` returns true or the table is empty.
     fn evict_until(&mut self, is_done: impl Fn(&Self) -> bool) {
         let mut passed = 0;
         while !is_done(self) {
             let Some(id) = self.clock.pop_front() else { return };
             let Some(entry) = self.files.get(&id) else { continue };
-            let rounds = entry.rounds.get();
-            let is_kept = rounds > 0 || self.children.contains_key(&id);
-            // Renames on the server may make a table in which two directories are each below the other.
-            let is_cycle = passed > (usize::from(ROUNDS) + 1) * self.files.len();
+            let chances = entry.chances.get();
+            let is_kept = chances > 0 || self.children.contains_key(&id);
+            // Renames by local processes may leave a table in which two directories are each below the other.
+            let is_cycle = passed > (usize::from(CHANCES_MAX) + 1) * self.files.len();
             if is_kept && !is_cycle {
-                entry.rounds.set(rounds.saturating_sub(1));
+                entry.chances.set(chances.saturating_sub(1));
                 self.clock.push_back(id);
                 passed += 1;
             } else {
@@ -61,8 +64,8 @@ impl Table {
         }
     }
 
-    /// Evicts a file, and then the directories above it that have nothing else below them and were not used either.
-    /// Otherwise a long chain of directories would have to be passed for each of them.
+    /// Evicts a file, and then the directories above it that have nothing else below them and have no chance left.
+    /// Otherwise the eviction of a long chain of directories would pass over the queue once for each of them.
     fn evict(&mut self, id: FileId, is_done: impl Fn(&Self) -> bool) {
         let mut next = Some(id);
         while let Some(id) = next {
@@ -70,16 +73,16 @@ impl Table {
             self.forget(id);
             self.evicted.push(id);
             next = parent.filter(|parent| {
-                let is_idle = self.files.get(parent).is_some_and(|entry| entry.rounds.get() == 0);
+                let is_idle = self.files.get(parent).is_some_and(|entry| entry.chances.get() == 0);
                 is_idle && !self.children.contains_key(parent) && !is_done(self)
             });
         }
     }
 
-    /// Evicts the files whose way from the root has lost a directory.
+    /// Evicts the files that cannot be reached from the root, because a directory on their path is not in the table.
     pub(super) fn evict_unreachable(&mut self) {
         let mut is_reached = HashMap::from([(ROOT, true)]);
-        let mut way = Vec::new();
+        let mut path = Vec::new();
         for id in self.files.keys() {
             let mut next = *id;
             let result = loop {
@@ -87,14 +90,14 @@ impl Table {
                     break *known;
                 }
                 let Some(entry) = self.files.get(&next) else { break false };
-                // Without a name it is searched, and with more than one it may be elsewhere.
+                // A file without a known location may be found by a search, and one with several by another location.
                 let (Some(location), []) = (&entry.location, entry.others.as_slice()) else { break true };
-                // In a cycle it stays so.
+                // False until the parent is known; this stays so for directories in a cycle.
                 is_reached.insert(next, false);
-                way.push(next);
+                path.push(next);
                 next = location.parent;
             };
-            is_reached.extend(way.drain(..).map(|id| (id, result)));
+            is_reached.extend(path.drain(..).map(|id| (id, result)));
         }
         let lost = is_reached.into_iter().filter(|(_, is_reached)| !is_reached).map(|(id, _)| id);
         for id in lost {
@@ -103,7 +106,7 @@ impl Table {
         }
     }
 
-    /// Removes files from the clock that are not in the table any more, when they are the majority.
+    /// Removes ids from the clock that are not in the table any more, when they are the majority.
     pub(super) fn trim_clock(&mut self) {
         if self.clock.len() > CAPACITY_MIN + 2 * self.files.len() {
             let files = &self.files;
@@ -111,7 +114,7 @@ impl Table {
         }
     }
 
-    /// Returns the files that were evicted since the last call. Their handles are stale.
+    /// Returns the ids of the files that were evicted since the last call. Their handles are stale.
     pub(crate) fn take_evicted(&mut self) -> Vec<FileId> {
         std::mem::take(&mut self.evicted)
     }

@@ -1,10 +1,11 @@
-//! Log of the changes of a table: an append-only file of records with checksums.
+//! Log of the changes of a table of file handles: an append-only file of records with checksums.
 //!
-//! Records are written, but not synced: they survive the end of the process, and a crash of the machine may lose the
-//! last ones. What follows the first damaged record is cut off.
+//! Records are written, but not synced. They survive the end of the process, but a crash of the machine may lose the
+//! last ones. The first damaged record and everything after it are cut off.
 //!
-//! A log that cannot be written, as on a full disk, is given up until it is written anew with all files: records behind a
-//! gap would say something else, and to keep them in memory until there is space has no bound.
+//! After a failure to write, for example on a full disk, the log is *given up*: further records are dropped until the
+//! log is rewritten with all files. Records after a gap would be applied to a wrong state, and the memory for records
+//! that wait for space has no bound.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -14,16 +15,17 @@ use std::path::{Path, PathBuf};
 use super::record::{FRAME_LEN, Header, Record};
 use crate::state_dir::replacement;
 
-/// Mean length of a record, to estimate how much of a log is still needed.
-const RECORD_LEN: u64 = 96;
+/// Estimated mean length of a record in bytes. From it follows an estimate of the part of a log that is still needed.
+const RECORD_LEN_MEAN: u64 = 96;
 
-/// Length below which a log is never written anew.
+/// Length in bytes up to which a log is never rewritten because of obsolete records.
 const COMPACT_MIN: u64 = 256 * 1024;
 
-/// Longest payload: a header or a name is shorter.
+/// Maximum length of the payload of a record in bytes. Headers and names are shorter, so a longer one is damaged.
 const PAYLOAD_MAX: usize = 8 * 1024;
 
-/// Length of the buffer with which a log is written anew, and of the largest one that is kept between writes.
+/// Length in bytes of the buffer with which a log is rewritten or read, and maximum capacity of the buffer for pending
+/// records that is kept after a write.
 const BUFFER_LEN: usize = 64 * 1024;
 
 /// Log of the changes of a table.
@@ -31,13 +33,15 @@ const BUFFER_LEN: usize = 64 * 1024;
 pub(super) struct Log {
     path: PathBuf,
     file: File,
+    /// Length of the file in bytes.
     length: u64,
-    /// Length when this process last wrote the log anew, or zero.
+    /// Length in bytes when this process last rewrote the log; zero if it did not.
     compacted: u64,
+    /// Encoded records that were not written yet.
     pending: Vec<u8>,
-    /// Without one of the pending records, the file may not be used.
+    /// True if a pending record is required: without it, the next server must not use the file.
     has_required: bool,
-    /// Records are dropped until the log is written anew.
+    /// True if records are dropped until the log is rewritten.
     is_given_up: bool,
     /// Makes writes fail.
     #[cfg(test)]
@@ -45,27 +49,27 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens a log. `None` if there is no log, or it has no valid header. Read its records, and then
-    /// [`resume`](Self::resume) it behind them.
+    /// Opens a log. `None` if there is no file, or it has no valid header. Before records are added, the caller reads
+    /// the existing ones and calls [`resume`](Self::resume).
     pub(super) fn open(path: &Path) -> io::Result<Option<(Self, Header, Records)>> {
         let file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let (header, records) = match read(file.try_clone()?)? {
+        let (header, records) = match open_records(file.try_clone()?)? {
             Some(read) => read,
             None => return Ok(None),
         };
         Ok(Some((Self::new(path, file, 0, 0), header, records)))
     }
 
-    /// Reads the header of a log. `None` if it has no valid one.
+    /// Returns the header of a log; `None` if it is not valid.
     pub(super) fn read_header(path: &Path) -> io::Result<Option<Header>> {
-        Ok(read(File::open(path)?)?.map(|(header, _)| header))
+        Ok(open_records(File::open(path)?)?.map(|(header, _)| header))
     }
 
-    /// Continues behind records that were read, and cuts off what follows.
+    /// Continues the log after the records that were read, and cuts off the rest of the file.
     pub(super) fn resume(&mut self, records: &Records) -> io::Result<()> {
         self.file.set_len(records.undamaged)?;
         self.file.seek(SeekFrom::Start(records.undamaged))?;
@@ -87,8 +91,8 @@ impl Log {
         }
     }
 
-    /// Replaces the log by a new one. The directory must be writable for the thread: those that serve an export of
-    /// another user cannot do this.
+    /// Replaces the log with a new one. The calling thread needs write access to the directory, which threads that act
+    /// as the user of an export may not have.
     pub(super) fn create(
         path: &Path,
         header: &Header,
@@ -98,7 +102,7 @@ impl Log {
         let written = write_new(&new, header, records)
             .and_then(|(file, length)| std::fs::rename(&new, path).map(|()| (file, length)));
         let (file, length) = written.inspect_err(|_| {
-            // It takes space that may be what is missing.
+            // The incomplete file takes disk space, which may be the cause of the failure.
             if let Err(error) = std::fs::remove_file(&new) {
                 tracing::debug!(%error, path = %new.display(), "failed to remove incomplete table of NFS file handles");
             }
@@ -110,14 +114,14 @@ impl Log {
         &self.path
     }
 
-    /// Adds a record, which [`flush`](Self::flush) writes. It is dropped if the log was given up.
+    /// Adds a record, which [`flush`](Self::flush) writes. The record is dropped if the log is given up.
     pub(super) fn append(&mut self, record: &Record) {
         if !self.is_given_up {
             record.encode(&mut self.pending);
         }
     }
 
-    /// Adds a record without which the file may not be used: if it cannot be written, the file is emptied.
+    /// Adds a record without which the next server must not use the file. If it cannot be written, the file is emptied.
     pub(super) fn append_required(&mut self, record: &Record) {
         if self.is_given_up {
             self.invalidate();
@@ -130,7 +134,7 @@ impl Log {
         !self.pending.is_empty()
     }
 
-    /// Writes all added records. After a failure the log is given up: the file keeps what was written before.
+    /// Writes all pending records. After a failure the log is given up; the file keeps the records from before.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let pending = std::mem::take(&mut self.pending);
         if let Err(error) = self.write(&pending) {
@@ -149,6 +153,7 @@ impl Log {
         Ok(())
     }
 
+    /// Appends encoded records to the file.
     fn write(&mut self, records: &[u8]) -> io::Result<()> {
         #[cfg(test)]
         if self.disk_is_full {
@@ -157,25 +162,26 @@ impl Log {
         self.file.write_all(records)
     }
 
-    /// Empties the file: the next server makes all handles stale.
+    /// Empties the file. The next server finds no header then, and makes all handles stale.
     fn invalidate(&mut self) {
         if let Err(error) = self.file.set_len(0) {
             tracing::error!(%error, path = %self.path.display(), "failed to empty table of NFS file handles");
         }
     }
 
-    /// Returns true if records are dropped until the log is written anew.
+    /// Returns true if records are dropped until the log is rewritten.
     pub(super) fn is_given_up(&self) -> bool {
         self.is_given_up
     }
 
-    /// Returns true if most of the log is about files that have gone or moved since.
+    /// Returns true if most of the log is obsolete, because its files were removed or moved since. `files` is the
+    /// number of present files.
     pub(super) fn is_wasteful(&self, files: usize) -> bool {
-        self.length > COMPACT_MIN && self.length / 4 > self.compacted.max(files as u64 * RECORD_LEN)
+        self.length > COMPACT_MIN && self.length / 4 > self.compacted.max(files as u64 * RECORD_LEN_MEAN)
     }
 }
 
-/// Writes a new log, a buffer at a time. Returns its length, too.
+/// Writes a new log. Returns the file and its length in bytes.
 fn write_new(path: &Path, header: &Header, records: impl Iterator<Item = Record>) -> io::Result<(File, u64)> {
     let mut file =
         OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
@@ -193,16 +199,17 @@ fn write_new(path: &Path, header: &Header, records: impl Iterator<Item = Record>
     Ok((file, length + buffer.len() as u64))
 }
 
-/// Records of a log, read a buffer at a time.
+/// Reader of the records of a log.
 pub(super) struct Records {
     input: BufReader<File>,
+    /// Payload of the record that was read last.
     payload: Vec<u8>,
-    /// Length of the header and of all records that were read.
+    /// Length in bytes of the header and of all undamaged records that were read.
     undamaged: u64,
 }
 
-/// Reads the header of a log. `None` if it has no valid one.
-fn read(file: File) -> io::Result<Option<(Header, Records)>> {
+/// Reads the header of a log, and returns it with a reader of the records. `None` if the header is not valid.
+fn open_records(file: File) -> io::Result<Option<(Header, Records)>> {
     let input = BufReader::with_capacity(BUFFER_LEN, file);
     let mut records = Records { input, payload: Vec::new(), undamaged: 0 };
     let header = if records.next_payload()? { Header::decode(&records.payload) } else { None };
@@ -210,7 +217,7 @@ fn read(file: File) -> io::Result<Option<(Header, Records)>> {
 }
 
 impl Records {
-    /// Reads the next record. `None` at the end and at a damaged record.
+    /// Reads the next record. `None` at the end of the log or at a damaged record.
     pub(super) fn next(&mut self) -> io::Result<Option<Record>> {
         let before = self.undamaged;
         let record = if self.next_payload()? { Record::decode(&self.payload) } else { None };
@@ -220,7 +227,7 @@ impl Records {
         Ok(record)
     }
 
-    /// Reads the next payload. Returns false at the end and at a damaged record.
+    /// Reads the next payload into `payload`. Returns false at the end of the log or at a damaged record.
     fn next_payload(&mut self) -> io::Result<bool> {
         let mut frame = [0; FRAME_LEN];
         if !self.fill(&mut frame)? {
@@ -239,7 +246,7 @@ impl Records {
         Ok(is_whole && crc32fast::hash(&self.payload) == u32::from_le_bytes(checksum))
     }
 
-    /// Fills a buffer. Returns false if the log ends before.
+    /// Fills a buffer. Returns false if the log ends before the buffer is full.
     fn fill(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         match self.input.read_exact(buffer) {
             Ok(()) => Ok(true),

@@ -1,8 +1,11 @@
 //! Table of the files of an export that clients have handles for.
 //!
-//! A handle holds a file id. The table says where the file with this id was seen last, and which inode it was.
-//! It is kept in memory, and each change is appended to a log before the reply that tells a client of it, so
-//! that handles survive the end of the server, also by a signal.
+//! A file handle has a file id. The table has, for each id, the location at which the file was seen last, and its
+//! inode. It is kept in memory. Each change is also appended to a log before the reply is sent that tells a client of
+//! it. So handles survive the end of the server, even if a signal kills it.
+//!
+//! When the memory for tables is used up, files that were not used for a long time are evicted: their handles become
+//! stale.
 
 mod budget;
 mod entry;
@@ -21,7 +24,7 @@ use std::time::{Duration, Instant};
 use self::budget::Account;
 pub(crate) use self::budget::TableBudget;
 pub(crate) use self::entry::{Entry, FileId, Inode, Location, ROOT};
-use self::eviction::ROUNDS;
+use self::eviction::CHANCES_MAX;
 use self::log::{Log, Records};
 pub(crate) use self::record::Header;
 use self::record::Record;
@@ -29,26 +32,28 @@ use crate::error::NfsError;
 use crate::random::{random_bytes, random_u64};
 use crate::state_dir::state_error;
 
-/// Maximum number of other names of a file that are known.
+/// Maximum number of hard links of a file that are stored in addition to its main location.
 const OTHER_LOCATIONS_MAX: usize = 8;
 
-/// Maximum length of a revision in the header of a table. The hash of a longer one is stored in its place: a header
-/// that is longer than a record may be could not be read again.
+/// Maximum length of a revision in the header of a table, in bytes. In place of a longer one its hash is stored,
+/// because the length of a record in the log is limited.
 const REVISION_MAX: usize = 1024;
 
-/// Time after which a log that could not be written anew is tried again.
+/// Time after a failure to rewrite the log until the next attempt.
 const RETRY_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Seen file, for [`Table::id_of`].
+/// File as it was just seen in the file system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen {
     pub(crate) inode: Inode,
+    /// Inode number for clients, if the file is new.
     pub(crate) fileid: u64,
-    /// True if the file may have more names.
+    /// True if the file has further hard links.
     pub(crate) is_linked: bool,
 }
 
-/// Returns the generation of a stored table. `None` if there is none, or it is damaged.
+/// Returns the generation of a stored table: the random number in all of its handles. `None` if there is no table, or
+/// its header is damaged.
 pub(crate) fn stored_generation(path: &Path) -> io::Result<Option<u64>> {
     match Log::read_header(path) {
         Ok(header) => Ok(header.map(|header| header.generation)),
@@ -62,29 +67,34 @@ pub(crate) fn stored_generation(path: &Path) -> io::Result<Option<u64>> {
 pub(crate) struct Table {
     header: Header,
     files: HashMap<FileId, Entry>,
+    /// Files by device and inode number.
     by_inode: HashMap<(u64, u64), FileId>,
-    /// Number of known locations in each directory, also in those that are not in the table any more.
+    /// Number of known locations in each directory, also in directories that are not in the table any more.
     children: HashMap<FileId, u32>,
-    /// All files in the order of their eviction. Files that were removed since are still here.
+    /// Ids of all files in the order in which they are considered for eviction. Ids of removed files are skipped.
     clock: VecDeque<FileId>,
+    /// Ids that were evicted since the last call of [`take_evicted`](Self::take_evicted).
     evicted: Vec<FileId>,
+    /// Memory that this table uses.
     memory: Account,
+    /// NFS write verifier.
     verifier: u64,
-    /// Upper half of the ids that this process assigns. It is random, so that ids of records that a crash of the
-    /// machine lost are not assigned again.
+    /// Upper half of the ids that this process assigns. It is random: a crash of the machine may lose records with ids
+    /// of an earlier process, and these ids must not be assigned again.
     epoch: u32,
+    /// Lower half of the id that was assigned last; zero before the first.
     assigned: u32,
-    /// The file system is an overlay, whose files keep their number, but not their time of birth, with their first
-    /// change.
+    /// True if the file system is an overlay. The first change of a file of a lower layer copies it up: it keeps its
+    /// inode number, but gets another birth time.
     copies_up: bool,
     log: Log,
-    /// Time before which the log is not written anew, because that has failed.
+    /// After a failure to rewrite the log, the time before which it is not tried again.
     retry_at: Option<Instant>,
 }
 
 impl Table {
-    /// Opens the table of an export, or makes a new one if there is none, it is damaged, or it is that of another
-    /// directory.
+    /// Opens the stored table of an export. Replaces it with an empty one if there is none, its header is damaged, or
+    /// it belongs to another directory or revision.
     pub(crate) fn open(
         path: &Path,
         root: Inode,
@@ -113,12 +123,13 @@ impl Table {
         };
         table.set_boot(boot_id);
         if let Err(error) = table.flush() {
-            // Nothing is lost with it as long as the server runs, and it is tried again.
+            // The table in memory is complete, and `maintain` tries to write it again.
             tracing::warn!(error = crate::error::chain(&error), "failed to update NFS file handles");
         }
         Ok(table)
     }
 
+    /// Returns a table without files.
     fn empty(log: Log, header: Header, copies_up: bool, budget: &Arc<TableBudget>) -> Self {
         Self {
             header,
@@ -137,15 +148,15 @@ impl Table {
         }
     }
 
-    /// Applies the records of the log. Files for which there is no memory are evicted, so the log may have more than
-    /// was ever in a table of this size.
+    /// Applies the records of the log. Evicts files if the memory is not sufficient, for example because the limit was
+    /// larger when the log was written.
     fn replay(&mut self, mut records: Records) -> io::Result<()> {
         while let Some(record) = records.next()? {
             self.apply(record);
             self.make_room();
         }
         self.log.resume(&records)?;
-        // A directory may have been evicted before the files below it were read.
+        // A directory may have been evicted before a file below it was read.
         if !self.evicted.is_empty() {
             self.evict_unreachable();
         }
@@ -153,6 +164,7 @@ impl Table {
         Ok(())
     }
 
+    /// Applies a record of the log.
     fn apply(&mut self, record: Record) {
         match record {
             Record::File { id, inode, fileid, location } => {
@@ -179,7 +191,7 @@ impl Table {
 
     /// Inserts a file that is not in the table.
     fn insert(&mut self, id: FileId, entry: Entry) {
-        self.enter(&entry);
+        self.add_to_counts(&entry);
         self.by_inode.insert(entry.inode.key(), id);
         self.files.insert(id, entry);
         self.trim_clock();
@@ -189,29 +201,31 @@ impl Table {
     /// Changes a file that is in the table.
     fn change(&mut self, id: FileId, change: impl FnOnce(&mut Entry)) {
         let Some(mut entry) = self.files.remove(&id) else { return };
-        self.leave(&entry);
+        self.remove_from_counts(&entry);
         change(&mut entry);
-        self.enter(&entry);
+        self.add_to_counts(&entry);
         self.files.insert(id, entry);
     }
 
+    /// Removes a file from memory, without a record in the log.
     fn remove(&mut self, id: FileId) {
         let Some(entry) = self.files.remove(&id) else { return };
-        self.leave(&entry);
+        self.remove_from_counts(&entry);
         if self.by_inode.get(&entry.inode.key()) == Some(&id) {
             self.by_inode.remove(&entry.inode.key());
         }
     }
 
-    /// Counts the memory and the locations of a file.
-    fn enter(&mut self, entry: &Entry) {
+    /// Adds the memory and the locations of a file to the counts of the table.
+    fn add_to_counts(&mut self, entry: &Entry) {
         self.memory.charge(entry);
         for location in entry.locations() {
             *self.children.entry(location.parent).or_default() += 1;
         }
     }
 
-    fn leave(&mut self, entry: &Entry) {
+    /// Subtracts the memory and the locations of a file from the counts of the table.
+    fn remove_from_counts(&mut self, entry: &Entry) {
         self.memory.release(entry);
         for location in entry.locations() {
             if let Some(count) = self.children.get_mut(&location.parent) {
@@ -223,12 +237,14 @@ impl Table {
         }
     }
 
-    /// Changes the write verifier if the machine has been started anew since: what was not synced is lost then.
+    /// Chooses a new write verifier if there is none yet, or if the machine was restarted since it was chosen: data
+    /// that was not synced may be lost then.
     fn set_boot(&mut self, boot_id: [u8; 16]) {
         if self.verifier == 0 || self.header.boot_id != boot_id {
             self.header.boot_id = boot_id;
             self.verifier = random_u64();
-            // If it is not stored, the next server finds another boot id and does the same.
+            // If this record cannot be stored, the next server finds another boot id in the log and changes the
+            // verifier.
             self.log.append(&self.verifier_record());
         }
     }
@@ -236,7 +252,7 @@ impl Table {
     /// Changes the write verifier, because unstable data may have been lost.
     pub(crate) fn change_verifier(&mut self) {
         self.verifier = random_u64();
-        // With the former one, the next server would tell clients that what was lost is safe.
+        // With the former verifier, the next server would tell clients that lost data was written.
         self.log.append_required(&self.verifier_record());
     }
 
@@ -244,38 +260,39 @@ impl Table {
         Record::Verifier { boot_id: self.header.boot_id, verifier: self.verifier }
     }
 
-    /// Write verifier: equal as long as no unstable data can have been lost.
+    /// Returns the NFS write verifier, which stays equal as long as no unsynced data can have been lost.
     pub(crate) fn verifier(&self) -> u64 {
         self.verifier
     }
 
-    /// Random number of this state of the export. Handles of another are stale.
+    /// Returns the random number that all handles of this table have. Handles with another generation are stale.
     pub(crate) fn generation(&self) -> u64 {
         self.header.generation
     }
 
-    /// Id that will be assigned next, for [`is_older`](Self::is_older).
+    /// Returns the id that will be assigned next, for a later call of [`is_older`](Self::is_older).
     pub(crate) fn next_unassigned(&self) -> FileId {
         FileId((u64::from(self.epoch) << 32) | (u64::from(self.assigned) + 1))
     }
 
-    /// Returns true if an id was assigned before this one was the next.
+    /// Returns true if `id` was assigned before [`next_unassigned`](Self::next_unassigned) returned `next`.
     pub(crate) fn is_older(&self, id: FileId, next: FileId) -> bool {
+        // Ids with another upper half were assigned by an earlier process.
         id.0 >> 32 != next.0 >> 32 || id < next
     }
 
-    /// Number of files.
+    /// Returns the number of files.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Returns a file, which counts as used. The root is not in the table.
+    /// Returns a file, which counts as used then; `None` if the id is not in the table. The root has no entry.
     pub(crate) fn get(&self, id: FileId) -> Option<&Entry> {
-        self.files.get(&id).inspect(|entry| entry.rounds.set(ROUNDS))
+        self.files.get(&id).inspect(|entry| entry.chances.set(CHANCES_MAX))
     }
 
-    /// Returns true if an inode is that of the entry.
+    /// Returns true if `found` is the inode of an entry, or a copy of it in the upper layer of an overlay.
     pub(crate) fn is_same(&self, entry: Inode, found: &Inode) -> bool {
         entry.is_same(found) || self.copies_up && entry.may_be_copied_to(found, &self.header.root)
     }
@@ -289,16 +306,16 @@ impl Table {
         self.files.get(&id).filter(|entry| self.is_same(entry.inode, inode)).map(|_| id)
     }
 
-    /// Returns true if a file with this device and inode number is known, but not at this location. `parent` is `None`
-    /// for a directory that has no id.
+    /// Returns true if a file with this device and inode number (`key`) is in the table, but not at this location.
+    /// `parent` is `None` for a directory that has no id.
     pub(crate) fn is_elsewhere(&self, key: (u64, u64), parent: Option<FileId>, name: &CStr) -> bool {
         let Some(entry) = self.by_inode.get(&key).and_then(|id| self.files.get(id)) else { return false };
         let is_here = |it: &Location| parent.is_some_and(|parent| it.is(parent, name));
         !entry.locations().any(is_here)
     }
 
-    /// Returns the id of a file that was seen at a location, and the inode number that clients see. A new file
-    /// gets an id; one that was moved keeps it.
+    /// Returns the id of a file that was seen at a location, and the inode number that clients see. A file that is not
+    /// in the table gets a new id. A file that was moved keeps its id, and the location is added.
     pub(crate) fn id_of(&mut self, parent: FileId, name: &CStr, seen: Seen) -> (FileId, u64) {
         match self.by_inode.get(&seen.inode.key()).copied() {
             Some(id) => match self.files.get(&id) {
@@ -307,7 +324,7 @@ impl Table {
                     self.seen_at(id, parent, name, seen);
                     (id, fileid)
                 }
-                // The number belongs to another file now, so the old file is gone.
+                // Another file has the inode number now, so the old file was removed.
                 _ => {
                     self.forget(id);
                     self.add(parent, name, seen)
@@ -317,18 +334,20 @@ impl Table {
         }
     }
 
+    /// Adds a file that is not in the table, and returns its id and the inode number that clients see.
     fn add(&mut self, parent: FileId, name: &CStr, seen: Seen) -> (FileId, u64) {
         let id = self.next_id();
         let location = Location { parent, name: Arc::from(name) };
         let entry = Entry::new(seen.inode, seen.fileid, Some(location));
-        // What is used again after it was found is kept for longer.
-        entry.rounds.set(ROUNDS - 1);
+        // One chance less than a file that was used after it was added.
+        entry.chances.set(CHANCES_MAX - 1);
         self.insert(id, entry);
         self.write_entry(id);
         self.make_room();
         (id, seen.fileid)
     }
 
+    /// Assigns an id.
     fn next_id(&mut self) -> FileId {
         self.assigned = self.assigned.wrapping_add(1);
         if self.assigned == 0 {
@@ -337,10 +356,12 @@ impl Table {
         FileId((u64::from(self.epoch) << 32) | u64::from(self.assigned))
     }
 
+    /// Records that a file in the table was seen at a location.
     fn seen_at(&mut self, id: FileId, parent: FileId, name: &CStr, seen: Seen) {
         let Some(entry) = self.files.get(&id) else { return };
-        entry.rounds.set(ROUNDS);
+        entry.chances.set(CHANCES_MAX);
         let is_known = entry.locations().any(|it| it.is(parent, name));
+        // True for a further hard link. False if the file was moved.
         let is_other = seen.is_linked && entry.location.is_some();
         let is_full = is_other && entry.others.len() >= OTHER_LOCATIONS_MAX;
         if entry.inode == seen.inode && (is_known || is_full) {
@@ -363,7 +384,7 @@ impl Table {
         self.make_room();
     }
 
-    /// Records that a client moved a file.
+    /// Records that a client renamed a file. `from` and `to` are directory and name.
     pub(crate) fn moved(&mut self, inode: &Inode, from: (FileId, &CStr), to: (FileId, &CStr)) {
         let Some(id) = self.find(inode) else { return };
         let target = Location { parent: to.0, name: Arc::from(to.1) };
@@ -371,6 +392,7 @@ impl Table {
         self.change(id, |entry| {
             entry.others.retain(|it| !is_source(it) && *it != target);
             match &entry.location {
+                // The main location is another hard link and stays.
                 Some(location) if !is_source(location) && *location != target => {
                     if entry.others.len() < OTHER_LOCATIONS_MAX {
                         entry.others.push(target);
@@ -382,7 +404,7 @@ impl Table {
         self.write_entry(id);
     }
 
-    /// Records that a name of a file was removed. With `was_last` the file is gone.
+    /// Records that a name of a file was removed. With `was_last` it was the last one, so the file is removed too.
     pub(crate) fn unlinked(&mut self, inode: &Inode, parent: FileId, name: &CStr, was_last: bool) {
         let Some(id) = self.find(inode) else { return };
         if was_last {
@@ -399,7 +421,7 @@ impl Table {
         self.write_entry(id);
     }
 
-    /// Forgets a file: its handles are stale.
+    /// Removes a file from the table and adds this to the log. Its handles are stale then.
     pub(crate) fn forget(&mut self, id: FileId) {
         if self.files.contains_key(&id) {
             self.remove(id);
@@ -407,6 +429,7 @@ impl Table {
         }
     }
 
+    /// Adds the records of a file to the log.
     fn write_entry(&mut self, id: FileId) {
         let Some(entry) = self.files.get(&id) else { return };
         for record in records_of(id, entry) {
@@ -414,15 +437,15 @@ impl Table {
         }
     }
 
-    /// Writes all changes since the last call to the log. They survive the end of this process then. After a failure,
-    /// changes are kept in memory alone until [`maintain`](Self::maintain) could write all of the table.
+    /// Writes all changes since the last call to the file of the log, so that they survive the end of this process.
+    /// After a failure, changes are only in memory until [`maintain`](Self::maintain) has rewritten the log.
     pub(crate) fn flush(&mut self) -> Result<(), NfsError> {
         if self.log.has_pending() { self.log.flush().map_err(state_error(self.log.path())) } else { Ok(()) }
     }
 
-    /// Gives back memory, and writes the log anew if most of it is obsolete or it was given up. Returns true if it was
-    /// written anew. Call it now and then on a thread that acts as the server itself: nobody else may write to the
-    /// directory of the log.
+    /// Releases memory, and rewrites the log if most of it is obsolete or a write to it has failed. Returns true if the
+    /// log was rewritten. Call it periodically on a thread that has not taken the user of an export: only the server's
+    /// own user may write to the directory of the log.
     pub(crate) fn maintain(&mut self, now: Instant) -> Result<bool, NfsError> {
         self.shrink();
         self.flush()?;
@@ -435,9 +458,9 @@ impl Table {
         result.map(|()| true)
     }
 
-    /// Writes a new log with the present files alone.
+    /// Replaces the log with a new one that has only the present files.
     fn compact(&mut self) -> Result<(), NfsError> {
-        // In the order of the clock, which the next server goes on with.
+        // In the order of eviction, so that the next server evicts in this order too.
         let files = self.clock.iter().filter_map(|id| Some((id, self.files.get(id)?)));
         let files = files.flat_map(|(id, entry)| records_of(*id, entry));
         let records = std::iter::once(self.verifier_record()).chain(files);
@@ -447,7 +470,7 @@ impl Table {
     }
 }
 
-/// Returns a revision as the header of a table has it.
+/// Returns the form in which a revision is stored: the text, or its hash if it is too long.
 fn stored_revision(revision: &str) -> Cow<'_, str> {
     if revision.len() <= REVISION_MAX {
         return Cow::Borrowed(revision);
@@ -455,6 +478,7 @@ fn stored_revision(revision: &str) -> Cow<'_, str> {
     Cow::Owned(format!("blake3:{}", blake3::hash(revision.as_bytes())))
 }
 
+/// Returns the records of a file: the file with its main location, and its further locations.
 fn records_of(id: FileId, entry: &Entry) -> impl Iterator<Item = Record> {
     let file =
         Record::File { id, inode: entry.inode, fileid: entry.fileid, location: entry.location.clone() };

@@ -34,7 +34,7 @@ pub(crate) struct Header {
     /// Inode of the exported directory. The table is only valid for this directory.
     pub(crate) root: Inode,
     /// Revision of the directory, set by [`Export::revision`](crate::Export::revision). The table is only valid for
-    /// this revision. It is short: the hash of a long one.
+    /// this revision. In place of a long one, this is its hash.
     pub(crate) revision: String,
     /// Hash of the kernel's boot id. Not part of the encoded header: set by the verifier record.
     pub(crate) boot_id: [u8; 16],
@@ -154,6 +154,7 @@ fn put_location(out: &mut Vec<u8>, location: &Location) {
     out.extend(location.name.to_bytes());
 }
 
+/// Rest of a payload that was not decoded yet.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {

@@ -1,13 +1,16 @@
+//! Tests of tables of file handles: their log, damage to it, full disks, and eviction.
+
 use super::*;
 
 const ROOT_INODE: Inode = Inode { device: 0, number: 2, born: 1 };
 
+/// Opens the table in a directory with a revision. `boot` stands for the boot id of the machine.
 fn open_with(directory: &Path, revision: &str, boot: u8) -> Table {
     let budget = Arc::new(TableBudget::new(usize::MAX));
     Table::open(&directory.join("table"), ROOT_INODE, revision, false, [boot; 16], &budget).unwrap()
 }
 
-/// Opens a table with a budget.
+/// Opens a table with a budget for its memory.
 fn open_within(path: &Path, budget: &Arc<TableBudget>) -> Table {
     Table::open(path, ROOT_INODE, "", false, [1; 16], budget).unwrap()
 }
@@ -16,15 +19,18 @@ fn open(directory: &Path) -> Table {
     open_with(directory, "", 1)
 }
 
+/// Returns a file with this inode number, which is also its birth time.
 fn seen(number: u64) -> Seen {
     let inode = Inode { device: 0, number, born: number };
     Seen { inode, fileid: number, is_linked: false }
 }
 
+/// Returns a file with further hard links.
 fn linked(number: u64) -> Seen {
     Seen { is_linked: true, ..seen(number) }
 }
 
+/// Returns the main location of a file: directory and name.
 fn name_of(table: &Table, id: FileId) -> Option<(FileId, String)> {
     let location = table.get(id)?.location.clone()?;
     Some((location.parent, location.name.to_str().unwrap().to_owned()))
@@ -47,7 +53,7 @@ fn files_keep_their_ids_over_restarts() {
 }
 
 #[test]
-fn another_root_or_revision_begins_anew() {
+fn another_root_or_revision_starts_an_empty_table() {
     let directory = tempfile::tempdir().unwrap();
     let generation = open(directory.path()).generation();
     let other = open_with(directory.path(), "2", 1);
@@ -60,7 +66,7 @@ fn another_root_or_revision_begins_anew() {
     assert_ne!(third.generation(), other.generation());
 }
 
-/// A header was written that was too long to be read.
+/// Regression test: the header with a long revision was longer than the reader accepts.
 #[test]
 fn a_long_revision_is_recognised() {
     let directory = tempfile::tempdir().unwrap();
@@ -74,7 +80,7 @@ fn a_long_revision_is_recognised() {
 }
 
 #[test]
-fn the_verifier_changes_with_the_boot_alone() {
+fn the_verifier_changes_with_the_boot_id_and_on_demand_only() {
     let directory = tempfile::tempdir().unwrap();
     let first = open(directory.path()).verifier();
     assert_eq!(open(directory.path()).verifier(), first);
@@ -89,7 +95,7 @@ fn the_verifier_changes_with_the_boot_alone() {
 }
 
 #[test]
-fn renames_and_removals_are_followed() {
+fn renames_and_removals_by_clients_are_stored() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = open(directory.path());
     let (dir, _) = table.id_of(ROOT, c"dir", seen(10));
@@ -104,7 +110,7 @@ fn renames_and_removals_are_followed() {
 }
 
 #[test]
-fn a_file_with_more_links_is_found_at_the_others() {
+fn a_file_with_several_links_is_found_at_the_remaining_one() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = open(directory.path());
     let (file, _) = table.id_of(ROOT, c"one", linked(10));
@@ -114,11 +120,11 @@ fn a_file_with_more_links_is_found_at_the_others() {
     let mut table = open(directory.path());
     assert_eq!(name_of(&table, file), Some((ROOT, "two".to_owned())));
     table.unlinked(&seen(10).inode, ROOT, c"two", false);
-    assert!(table.get(file).is_some_and(|entry| entry.location.is_none()), "there may be a third");
+    assert!(table.get(file).is_some_and(|entry| entry.location.is_none()), "the file may have a third link");
 }
 
 #[test]
-fn a_reused_inode_is_another_file() {
+fn a_file_with_a_reused_inode_number_gets_another_id() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = open(directory.path());
     let (old, _) = table.id_of(ROOT, c"file", seen(10));
@@ -129,7 +135,7 @@ fn a_reused_inode_is_another_file() {
 }
 
 #[test]
-fn a_file_of_an_overlay_may_be_born_again() {
+fn a_file_of_an_overlay_keeps_its_id_when_it_is_copied_up() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("table");
     let root = Inode { born: 50, ..ROOT_INODE };
@@ -138,11 +144,11 @@ fn a_file_of_an_overlay_may_be_born_again() {
     let (file, _) = table.id_of(ROOT, c"file", seen(10));
     let born = |born| Seen { inode: Inode { born, ..seen(10).inode }, ..seen(10) };
     assert_eq!(table.id_of(ROOT, c"file", born(99)).0, file, "it was copied to the upper layer");
-    assert_ne!(table.id_of(ROOT, c"file", born(100)).0, file, "it is another of the upper layer");
+    assert_ne!(table.id_of(ROOT, c"file", born(100)).0, file, "it is another file of the upper layer");
 }
 
 #[test]
-fn damage_costs_only_what_follows() {
+fn records_before_damage_stay_valid() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = open(directory.path());
     let ids: Vec<FileId> = (0..20).map(|number| table.id_of(ROOT, c"file", seen(number + 10)).0).collect();
@@ -168,7 +174,7 @@ fn damage_costs_only_what_follows() {
 }
 
 #[test]
-fn a_long_log_is_written_anew() {
+fn a_long_log_is_rewritten() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = open(directory.path());
     let (file, _) = table.id_of(ROOT, c"a", seen(10));
@@ -184,7 +190,7 @@ fn a_long_log_is_written_anew() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_anew_is_tried_again_later() {
+fn a_failed_rewrite_of_the_log_is_tried_again_later() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = open(directory.path());
     let (file, _) = table.id_of(ROOT, c"a", seen(10));
@@ -192,6 +198,7 @@ fn a_log_that_cannot_be_written_anew_is_tried_again_later() {
         table.moved(&seen(10).inode, (ROOT, c"a"), (ROOT, c"a"));
         table.flush().unwrap();
     }
+    // The new log cannot be created in place of a directory.
     let obstacle = directory.path().join("table.new");
     std::fs::create_dir(&obstacle).unwrap();
     let now = Instant::now();
@@ -206,7 +213,7 @@ fn a_log_that_cannot_be_written_anew_is_tried_again_later() {
 }
 
 #[test]
-fn a_full_disk_costs_only_what_was_not_stored_and_takes_no_memory() {
+fn a_full_disk_loses_only_records_that_were_not_stored_and_takes_no_memory() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = open(directory.path());
     let (stored, _) = table.id_of(ROOT, c"stored", seen(10));
@@ -222,7 +229,7 @@ fn a_full_disk_costs_only_what_was_not_stored_and_takes_no_memory() {
     let again = open(directory.path());
     assert!(again.get(stored).is_some() && again.len() == 1);
     assert!(table.maintain(Instant::now()).unwrap());
-    assert!(!table.maintain(Instant::now()).unwrap(), "it is done");
+    assert!(!table.maintain(Instant::now()).unwrap(), "the log was already rewritten");
     let (after, _) = table.id_of(ROOT, c"after", seen(13));
     table.flush().unwrap();
     let again = open(directory.path());
@@ -230,7 +237,7 @@ fn a_full_disk_costs_only_what_was_not_stored_and_takes_no_memory() {
 }
 
 #[test]
-fn a_full_disk_after_a_start_of_the_machine_makes_no_handles_stale() {
+fn a_full_disk_after_a_restart_of_the_machine_makes_no_handles_stale() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = open(directory.path());
     let verifier = table.verifier();
@@ -262,11 +269,12 @@ fn a_verifier_that_cannot_be_stored_makes_handles_stale_instead() {
     }
 }
 
-/// Adds a file to the root, whose inode number is also its name.
+/// Adds a file to the root. Its name is its inode number.
 fn add(table: &mut Table, number: u64) -> FileId {
     table.id_of(ROOT, &name(number), seen(number)).0
 }
 
+/// Adds a file for each number.
 fn fill(table: &mut Table, numbers: std::ops::Range<u64>) {
     for number in numbers {
         add(table, number);
@@ -277,7 +285,7 @@ fn name(number: u64) -> std::ffi::CString {
     std::ffi::CString::new(format!("{number:08}")).unwrap()
 }
 
-/// Memory of a file that [`add`] adds.
+/// Returns the memory of a file that [`add`] adds, in bytes.
 fn cost() -> usize {
     let directory = tempfile::tempdir().unwrap();
     let mut table = open(directory.path());
@@ -286,7 +294,7 @@ fn cost() -> usize {
 }
 
 #[test]
-fn the_files_that_were_not_used_for_the_longest_time_are_evicted_and_no_directory_above_others() {
+fn files_without_recent_use_are_evicted_but_no_directory_above_a_kept_file() {
     let directory = tempfile::tempdir().unwrap();
     let budget = Arc::new(TableBudget::with_table_min(100 * cost(), 0));
     let mut table = open_within(&directory.path().join("table"), &budget);
@@ -296,7 +304,7 @@ fn the_files_that_were_not_used_for_the_longest_time_are_evicted_and_no_director
     let idle = add(&mut table, 13);
     let ids: Vec<FileId> = (20..1000)
         .map(|number| {
-            // The handles of the directories themselves are not used.
+            // Only the file is used, not the directories above it.
             table.get(below).unwrap();
             add(&mut table, number)
         })
@@ -332,28 +340,32 @@ fn a_chain_of_directories_and_a_cycle_are_evicted() {
 }
 
 #[test]
-fn a_table_takes_no_memory_from_the_share_of_others() {
+fn a_table_takes_no_memory_from_the_share_of_another() {
     let directory = tempfile::tempdir().unwrap();
     let budget = Arc::new(TableBudget::with_table_min(1000 * cost(), 100 * cost()));
     let mut greedy = open_within(&directory.path().join("greedy"), &budget);
     fill(&mut greedy, 10..3000);
-    assert!((900..=1001).contains(&greedy.len()), "alone it may have all: {} files", greedy.len());
+    assert!(
+        (900..=1001).contains(&greedy.len()),
+        "a single table may use all memory: {} files",
+        greedy.len()
+    );
     let mut modest = open_within(&directory.path().join("modest"), &budget);
     let ids: Vec<FileId> = (10..400).map(|number| add(&mut modest, number)).collect();
     assert!(ids.iter().all(|id| modest.get(*id).is_some()));
     greedy.maintain(Instant::now()).unwrap();
     modest.maintain(Instant::now()).unwrap();
     assert_eq!(modest.len(), ids.len());
-    assert!((500..=610).contains(&greedy.len()), "it has what is left: {} files", greedy.len());
+    assert!((500..=610).contains(&greedy.len()), "it has the remaining memory: {} files", greedy.len());
     fill(&mut modest, 10..3000);
-    assert!(modest.len() <= 501 && greedy.len() >= 500, "a share is half of it");
+    assert!(modest.len() <= 501 && greedy.len() >= 500, "a share is half of the memory");
     drop(greedy);
     fill(&mut modest, 3000..6000);
-    assert!(modest.len() > 900, "removed tables give back theirs: {} files", modest.len());
+    assert!(modest.len() > 900, "a dropped table releases its memory: {} files", modest.len());
 }
 
 #[test]
-fn many_names_of_a_file_are_counted() {
+fn the_names_of_a_file_are_limited_and_count_as_memory() {
     let directory = tempfile::tempdir().unwrap();
     let mut table = open(directory.path());
     for number in 0..20 {
@@ -378,7 +390,7 @@ fn a_stored_table_is_opened_within_the_budget() {
     let mut table = open(directory.path());
     let (dir, _) = table.id_of(ROOT, c"dir", seen(10));
     fill(&mut table, 20..500);
-    // The directory is evicted before this is read.
+    // When the table is opened again, the directory is evicted before this file is read.
     let (below, _) = table.id_of(dir, c"below", seen(11));
     table.flush().unwrap();
     drop(table);
@@ -404,9 +416,9 @@ fn the_order_of_eviction_survives_a_restart() {
     assert!(table.get(ids[89]).is_some());
 }
 
-/// Tables outlive the server that wrote them, so their form is a stored format.
+/// Tables are read after a restart or an update of the server, so their format must not change.
 #[test]
-fn the_form_of_records_is_frozen() {
+fn the_format_of_records_is_frozen() {
     let mut out = Vec::new();
     Header { generation: 7, root: ROOT_INODE, revision: "r".to_owned(), boot_id: [0; 16] }.encode(&mut out);
     let location = Location { parent: ROOT, name: c"name".into() };

@@ -1,7 +1,8 @@
-//! Cache of open descriptors: `O_PATH` ones of directories, and those of files that are read or written.
+//! Cache of open descriptors: `O_PATH` descriptors of directories, and descriptors of files that are read or written.
 //!
-//! A descriptor keeps a removed file on the disk, and a program cannot be executed while it is open for writing. So
-//! those of removed files, and those for writing, are closed soon after their last use, and all others later.
+//! An open descriptor keeps the space of a removed file, and a program that is open for writing cannot be executed. So
+//! descriptors of removed files and descriptors for writing are closed soon after their last use. All others are closed
+//! later. Both happen in a *sweep*, which the server makes every five seconds.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,11 +15,11 @@ use crate::table::FileId;
 /// Number of sweeps after which an unused descriptor is closed.
 const IDLE_SWEEPS: u32 = 12;
 
-/// Number of sweeps after which a directory is looked up anew. Some file systems do not tell that an open directory
-/// was removed.
+/// Number of sweeps after which a directory is closed even if it is used, so that it is opened by its name again. In
+/// some file systems, an open directory that was removed looks like one that exists.
 const DIRECTORY_SWEEPS: u32 = 6;
 
-/// Number of descriptors that a server keeps open between operations, over all exports.
+/// Number of descriptors in the caches of all exports together.
 #[derive(Debug)]
 pub(crate) struct OpenFileCount {
     count: AtomicUsize,
@@ -30,7 +31,7 @@ impl OpenFileCount {
         Self { count: AtomicUsize::new(0), max }
     }
 
-    /// Counts one more. Returns false, and counts nothing, at the maximum.
+    /// Counts one more descriptor. Returns false, and counts nothing, at the maximum.
     fn try_add(&self) -> bool {
         let add = |count| (count < self.max).then_some(count + 1);
         self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
@@ -41,9 +42,9 @@ impl OpenFileCount {
     }
 }
 
-/// Use of a descriptor.
+/// Mode in which a descriptor was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum OpenMode {
     /// `O_PATH` of a directory.
     Directory,
     Read,
@@ -55,7 +56,7 @@ pub(crate) enum Mode {
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     pub(crate) fd: OwnedFd,
-    pub(crate) mode: Mode,
+    pub(crate) mode: OpenMode,
 }
 
 impl AsFd for Descriptor {
@@ -66,38 +67,46 @@ impl AsFd for Descriptor {
 
 impl Descriptor {
     pub(crate) fn can_read(&self) -> bool {
-        matches!(self.mode, Mode::Read | Mode::ReadWrite)
+        matches!(self.mode, OpenMode::Read | OpenMode::ReadWrite)
     }
 
     pub(crate) fn can_write(&self) -> bool {
-        matches!(self.mode, Mode::Write | Mode::ReadWrite)
+        matches!(self.mode, OpenMode::Write | OpenMode::ReadWrite)
     }
 }
 
-/// Cache of open descriptors. When it is full, one that was not used since the last look is closed.
+/// Cache of open descriptors of an export. When the maximum for all exports is reached, it evicts a descriptor of its
+/// own by the second-chance (clock) algorithm.
 #[derive(Debug)]
 pub(super) struct Descriptors {
     cache: Mutex<Cache>,
+    /// Number of descriptors of all exports.
     total: Arc<OpenFileCount>,
 }
 
 #[derive(Debug, Default)]
 struct Cache {
     slots: HashMap<FileId, Slot>,
-    /// All slots in the order of their insertion, with their stamps. A slot that was replaced or removed since is
-    /// still here.
+    /// Slots in the order in which they are considered for eviction, with their stamps. An entry whose slot was
+    /// removed, or was replaced and so has another stamp, is skipped.
     clock: VecDeque<(FileId, u64)>,
+    /// Stamp of the last inserted slot.
     stamp: u64,
-    sweep: u32,
+    /// Number of sweeps so far.
+    sweeps: u32,
 }
 
 #[derive(Debug)]
 struct Slot {
     open: Arc<Descriptor>,
+    /// Unique number of the slot in its cache.
     stamp: u64,
+    /// True if the descriptor was used since it was last considered for eviction.
     is_used: bool,
-    opened: u32,
-    used: u32,
+    /// Number of sweeps when the descriptor was inserted.
+    opened_at: u32,
+    /// Number of sweeps when the descriptor was used last.
+    used_at: u32,
 }
 
 impl Descriptors {
@@ -109,18 +118,20 @@ impl Descriptors {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns a descriptor, which counts as used then; `None` if the cache has none for this id.
     pub(super) fn get(&self, id: FileId) -> Option<Arc<Descriptor>> {
         let mut cache = self.lock();
-        let sweep = cache.sweep;
+        let sweeps = cache.sweeps;
         let slot = cache.slots.get_mut(&id)?;
         slot.is_used = true;
-        slot.used = sweep;
+        slot.used_at = sweeps;
         Some(Arc::clone(&slot.open))
     }
 
-    /// Keeps a descriptor, unless the cache is full with those of other exports.
+    /// Adds a descriptor in place of an older one with this id. It is not added if the maximum is reached and this
+    /// cache has nothing to evict.
     pub(super) fn insert(&self, id: FileId, open: &Arc<Descriptor>) {
-        // Closed without the lock.
+        // Descriptors that are closed after the lock is released.
         let mut closed = Vec::new();
         let mut cache = self.lock();
         closed.extend(cache.slots.remove(&id).map(|slot| slot.open));
@@ -133,14 +144,15 @@ impl Descriptors {
             self.total.remove(1);
         }
         cache.stamp += 1;
-        let (stamp, sweep) = (cache.stamp, cache.sweep);
-        let slot = Slot { open: Arc::clone(open), stamp, is_used: false, opened: sweep, used: sweep };
+        let (stamp, sweeps) = (cache.stamp, cache.sweeps);
+        let slot = Slot { open: Arc::clone(open), stamp, is_used: false, opened_at: sweeps, used_at: sweeps };
         cache.slots.insert(id, slot);
         cache.clock.push_back((id, stamp));
         cache.trim_clock();
         drop(cache);
     }
 
+    /// Closes a descriptor, if there is one.
     pub(super) fn remove(&self, id: FileId) {
         let removed = self.lock().slots.remove(&id);
         if removed.is_some() {
@@ -148,7 +160,7 @@ impl Descriptors {
         }
     }
 
-    /// Closes a descriptor if it is for writing.
+    /// Closes a descriptor if it is open for writing.
     pub(super) fn remove_writable(&self, id: FileId) {
         let mut cache = self.lock();
         let is_writable = cache.slots.get(&id).is_some_and(|slot| slot.open.can_write());
@@ -159,17 +171,19 @@ impl Descriptors {
         }
     }
 
-    /// Closes those that were not used for a while, and those of removed files.
+    /// Closes descriptors for writing and of removed files in the second sweep after their last use, and all others
+    /// after [`IDLE_SWEEPS`].
     pub(super) fn sweep(&self) {
         let (expired, unused) = {
             let mut cache = self.lock();
-            cache.sweep += 1;
-            let sweep = cache.sweep;
+            cache.sweeps += 1;
+            let sweeps = cache.sweeps;
             let is_expired = |slot: &Slot| {
-                sweep - slot.used > if slot.open.can_write() { 1 } else { IDLE_SWEEPS }
-                    || slot.open.mode == Mode::Directory && sweep - slot.opened > DIRECTORY_SWEEPS
+                sweeps - slot.used_at > if slot.open.can_write() { 1 } else { IDLE_SWEEPS }
+                    || slot.open.mode == OpenMode::Directory && sweeps - slot.opened_at > DIRECTORY_SWEEPS
             };
-            let unused = cache.slots.iter().filter(|(_, slot)| sweep - slot.used > 1 && !is_expired(slot));
+            let unused =
+                cache.slots.iter().filter(|(_, slot)| sweeps - slot.used_at > 1 && !is_expired(slot));
             let unused: Vec<_> = unused.map(|(id, slot)| (*id, Arc::clone(&slot.open))).collect();
             let expired = cache.slots.extract_if(|_, slot| is_expired(slot));
             (expired.map(|(_, slot)| slot.open).collect::<Vec<_>>(), unused)
@@ -182,6 +196,7 @@ impl Descriptors {
         }
     }
 
+    /// Closes all descriptors.
     pub(super) fn clear(&self) {
         let slots = std::mem::take(&mut self.lock().slots);
         self.total.remove(slots.len());
@@ -195,7 +210,8 @@ impl Drop for Descriptors {
 }
 
 impl Cache {
-    /// Removes the first slot that was not used since it was looked at last.
+    /// Removes the first slot in the clock that was not used since it was last considered. `None` if there are no
+    /// slots.
     fn evict(&mut self) -> Option<Arc<Descriptor>> {
         while let Some((id, stamp)) = self.clock.pop_front() {
             let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.stamp == stamp) else { continue };
@@ -208,7 +224,7 @@ impl Cache {
         None
     }
 
-    /// Forgets entries of the clock without a slot when they are the majority.
+    /// Removes entries without a slot from the clock when they are the majority.
     fn trim_clock(&mut self) {
         if self.clock.len() > 64 + 2 * self.slots.len() {
             let slots = &self.slots;
@@ -223,11 +239,11 @@ mod tests {
 
     fn descriptor() -> Arc<Descriptor> {
         let fd = OwnedFd::from(tempfile::tempfile().unwrap());
-        Arc::new(Descriptor { fd, mode: Mode::Read })
+        Arc::new(Descriptor { fd, mode: OpenMode::Read })
     }
 
     #[test]
-    fn the_least_used_descriptor_makes_room() {
+    fn a_full_cache_evicts_the_first_unused_descriptor() {
         let total = Arc::new(OpenFileCount::new(3));
         let cache = Descriptors::new(Arc::clone(&total));
         for id in 1..=3 {
@@ -255,7 +271,7 @@ mod tests {
     #[test]
     fn descriptors_for_writing_are_closed_first() {
         let cache = Descriptors::new(Arc::new(OpenFileCount::new(10)));
-        let files = [Mode::Read, Mode::ReadWrite, Mode::Write].map(|mode| {
+        let files = [OpenMode::Read, OpenMode::ReadWrite, OpenMode::Write].map(|mode| {
             let named = tempfile::NamedTempFile::new().unwrap();
             (OwnedFd::from(named.reopen().unwrap()), mode, named)
         });
@@ -278,8 +294,8 @@ mod tests {
         let cache = Descriptors::new(Arc::new(OpenFileCount::new(10)));
         let named = tempfile::NamedTempFile::new().unwrap();
         let fd = OwnedFd::from(named.reopen().unwrap());
-        cache.insert(FileId(1), &Arc::new(Descriptor { fd, mode: Mode::Read }));
-        // It has no name.
+        cache.insert(FileId(1), &Arc::new(Descriptor { fd, mode: OpenMode::Read }));
+        // An anonymous file, which counts as removed.
         cache.insert(FileId(2), &descriptor());
         cache.sweep();
         assert!(cache.lock().slots.contains_key(&FileId(2)), "it was in use a moment ago");

@@ -1,4 +1,4 @@
-//! Errors of the kernel as NFS numbers them.
+//! Conversion of errors of the kernel to status codes of NFSv3.
 
 use rustix::io::Errno;
 
@@ -22,10 +22,10 @@ impl From<Errno> for Status {
             Errno::NAMETOOLONG => Self::NameTooLong,
             Errno::NOTEMPTY => Self::NotEmpty,
             Errno::DQUOT => Self::DQuot,
-            // A symlink in the place of what was to be opened: somebody has replaced it in the meantime.
+            // LOOP: a symlink has replaced the file or directory in the meantime.
             Errno::STALE | Errno::LOOP => Self::Stale,
             Errno::OPNOTSUPP => Self::NotSupp,
-            // Resources of this process, or a race that the kernel reports: the client may try again.
+            // Lack of memory or descriptors, or a lease or race that the kernel reports: the client tries again.
             Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::AGAIN => Self::Jukebox,
             _ => Self::Io,
         }

@@ -1,4 +1,8 @@
-//! Way from the id in a handle to the file.
+//! Lookup of the file that a file handle names.
+//!
+//! A handle has an id. The table of the volume (the directory of an export) knows the inode of the file with this id
+//! and its locations: directory and name. If the file is at none of them, because a local process has moved it, a
+//! search over the tree follows.
 
 use std::ffi::CStr;
 use std::ops::Deref;
@@ -9,41 +13,41 @@ use rustix::fs::{Mode as FileMode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use super::Volume;
-use super::descriptors::{Descriptor, Mode};
+use super::descriptors::{Descriptor, OpenMode};
 use super::stat::{Stat, stat_any, stat_at, stat_open};
 use crate::table::{FileId, Inode, Location, ROOT};
 use crate::wire::Status;
 
-/// Maximum number of directories between a file and the root. Paths of the kernel are not longer.
+/// Maximum number of directories between a file and the root. A path of the kernel (4096 bytes) has no more components.
 const DEPTH_MAX: usize = 2048;
 
-/// Each of these belongs to every opened component.
-pub(super) const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+/// Restrictions with which every path component is opened.
+pub(super) const COMPONENT_FLAGS: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// File of a handle.
-pub(crate) struct Node {
+/// File that was found by its handle.
+pub(crate) struct FoundFile {
     pub(crate) id: FileId,
     /// Inode number that clients see.
     pub(crate) fileid: u64,
     pub(crate) stat: Stat,
-    pub(crate) place: Place,
+    pub(crate) locator: Locator,
 }
 
-/// Way to reach a file.
-pub(crate) enum Place {
-    /// A descriptor is open.
+/// Method to access a file.
+pub(crate) enum Locator {
+    /// By a descriptor of the file.
     Open(Arc<Descriptor>),
-    /// The file was seen at this entry a moment ago.
+    /// By an entry of an open directory, at which the file was just seen.
     Entry { parent: Arc<Descriptor>, name: Arc<CStr> },
 }
 
 /// Location of a file, its attributes, and the open directory that contains it.
-pub(super) type Found = (Location, Stat, Arc<Descriptor>);
+pub(super) type LocatedFile = (Location, Stat, Arc<Descriptor>);
 
-/// Opens a directory entry with `O_PATH`, whatever it is. Fails with `ACCESS` for a mount.
+/// Opens a directory entry of any type with `O_PATH`. Fails with `ACCESS` for a mount point.
 pub(super) fn open_path(parent: &Descriptor, name: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
     match open_component(parent, name, extra) {
         Err(Errno::XDEV) => Err(Errno::ACCESS),
@@ -51,16 +55,16 @@ pub(super) fn open_path(parent: &Descriptor, name: &CStr, extra: OFlags) -> Resu
     }
 }
 
-/// Does the same as [`open_path`], but fails with `XDEV` for a mount.
+/// Opens a directory entry like [`open_path`], but fails with `XDEV` for a mount point.
 pub(super) fn open_component(parent: &Descriptor, name: &CStr, extra: OFlags) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | extra;
-    rustix::fs::openat2(&parent.fd, name, flags, FileMode::empty(), BENEATH)
+    rustix::fs::openat2(&parent.fd, name, flags, FileMode::empty(), COMPONENT_FLAGS)
 }
 
-/// Files of a volume, as an operation finds them.
+/// Volume with the hook of the operation that looks up files in it.
 pub(crate) struct Files<'a> {
     volume: &'a Volume,
-    /// Called before a search, which may take long.
+    /// Called before a search, which may take long, so that another thread serves the connection meanwhile.
     before_search: &'a dyn Fn(),
 }
 
@@ -73,15 +77,17 @@ impl Deref for Files<'_> {
 }
 
 impl Volume {
-    /// Returns the files for an operation. `before_search` is called before anything that may take long.
+    /// Returns the files of the volume for an operation. `before_search` is called before a search.
     pub(crate) fn files<'a>(&'a self, before_search: &'a dyn Fn()) -> Files<'a> {
         Files { volume: self, before_search }
     }
 
+    /// Returns the open descriptor of a file or directory; `None` if none is open.
     fn cached(&self, id: FileId) -> Option<Arc<Descriptor>> {
         if id == ROOT { Some(Arc::clone(&self.root)) } else { self.descriptors.get(id) }
     }
 
+    /// Returns the inode number that clients see: that in the table, or that of the status if the file is not there.
     pub(crate) fn fileid(&self, id: FileId, stat: &Stat) -> u64 {
         let known = self.table().get(id).map(|entry| entry.fileid);
         known.unwrap_or_else(|| self.seen(stat).fileid)
@@ -94,7 +100,7 @@ impl Volume {
         Ok((entry.inode, entry.location.iter().chain(&entry.others).cloned().collect()))
     }
 
-    /// Returns the attributes of a directory entry; `None` if it is not this file.
+    /// Returns the status of a directory entry; `None` if there is no entry or it has another inode.
     pub(super) fn stat_if_same(
         &self,
         inode: Inode,
@@ -113,13 +119,13 @@ impl Volume {
 }
 
 impl Files<'_> {
-    /// Finds the file of a handle.
-    pub(crate) fn node(&self, id: FileId) -> Result<Node, Status> {
+    /// Finds the file with an id. Fails with STALE if it is not in the table or not in the tree any more.
+    pub(crate) fn find_file(&self, id: FileId) -> Result<FoundFile, Status> {
         if let Some(open) = self.cached(id) {
             let stat = stat_open(&*open)?;
             if !stat.is_removed() {
                 let fileid = self.fileid(id, &stat);
-                return Ok(Node { id, fileid, stat, place: Place::Open(open) });
+                return Ok(FoundFile { id, fileid, stat, locator: Locator::Open(open) });
             }
             self.descriptors.remove(id);
             return Err(Status::Stale);
@@ -127,27 +133,28 @@ impl Files<'_> {
         self.entry_of(id)
     }
 
-    /// Finds the entry of the file of a handle. That of the root is open.
-    pub(crate) fn entry_of(&self, id: FileId) -> Result<Node, Status> {
+    /// Finds a directory entry of the file with an id, even if the file is open. The root, which has no entry, is found
+    /// by its descriptor.
+    pub(crate) fn entry_of(&self, id: FileId) -> Result<FoundFile, Status> {
         if id == ROOT {
-            return self.node(ROOT);
+            return self.find_file(ROOT);
         }
         let (location, stat, parent) = match self.locate(id)? {
             Some(found) => found,
             None => self.search(id)?,
         };
         let fileid = self.fileid(id, &stat);
-        Ok(Node { id, fileid, stat, place: Place::Entry { parent, name: location.name } })
+        Ok(FoundFile { id, fileid, stat, locator: Locator::Entry { parent, name: location.name } })
     }
 
-    /// Searches a file that is not at its known locations.
-    fn search(&self, id: FileId) -> Result<Found, Status> {
+    /// Searches the tree for a file that is not at its known locations.
+    fn search(&self, id: FileId) -> Result<LocatedFile, Status> {
         (self.before_search)();
         self.volume.search(id)
     }
 
-    /// Looks for a file at its known locations.
-    fn locate(&self, id: FileId) -> Result<Option<Found>, Status> {
+    /// Looks for a file at its known locations. `None` if it is at none of them.
+    fn locate(&self, id: FileId) -> Result<Option<LocatedFile>, Status> {
         let (inode, locations) = self.known_locations(id)?;
         for location in locations {
             let parent = match self.directory(location.parent) {
@@ -162,7 +169,8 @@ impl Files<'_> {
         Ok(None)
     }
 
-    /// Opens the directory of a handle.
+    /// Opens the directory with an id: first the nearest open directory above it, and from there one component at a
+    /// time.
     pub(crate) fn directory(&self, id: FileId) -> Result<Arc<Descriptor>, Status> {
         let (mut directory, mut below) = self.nearest_open(id)?;
         while let Some((id, location)) = below.pop() {
@@ -174,14 +182,19 @@ impl Files<'_> {
         Ok(directory)
     }
 
-    /// Returns the nearest open directory above one, and the locations from there, the last one first.
+    /// Returns the nearest open directory at or above the directory with an id, and the ids and locations of the
+    /// directories from there to the id. The last element is nearest to the open directory.
     #[allow(clippy::type_complexity, reason = "a name for it would not say more")]
     fn nearest_open(&self, id: FileId) -> Result<(Arc<Descriptor>, Vec<(FileId, Location)>), Status> {
         let mut below = Vec::new();
         let mut next = id;
         while below.len() < DEPTH_MAX {
             if let Some(open) = self.cached(next) {
-                return if open.mode == Mode::Directory { Ok((open, below)) } else { Err(Status::NotDir) };
+                return if open.mode == OpenMode::Directory {
+                    Ok((open, below))
+                } else {
+                    Err(Status::NotDir)
+                };
             }
             let location = self.table().get(next).ok_or(Status::Stale)?.location.clone();
             let location = location.ok_or(Status::Stale)?;
@@ -192,7 +205,8 @@ impl Files<'_> {
         Err(Status::Stale)
     }
 
-    /// Opens a directory at its known location. `None` if something else is there.
+    /// Opens the directory with an id at an entry, and caches its descriptor. `None` if the entry does not exist or has
+    /// another inode.
     fn open_directory(
         &self,
         id: FileId,
@@ -215,33 +229,34 @@ impl Files<'_> {
         if !stat.is_directory() {
             return Err(Status::NotDir);
         }
-        let open = Arc::new(Descriptor { fd, mode: Mode::Directory });
+        let open = Arc::new(Descriptor { fd, mode: OpenMode::Directory });
         self.descriptors.insert(id, &open);
         Ok(Some(open))
     }
 
-    /// Searches a directory that is not at its known location.
+    /// Searches the tree for a directory that is not at its known location, and opens it.
     fn moved_directory(&self, id: FileId) -> Result<Arc<Descriptor>, Status> {
         let (location, _, parent) = self.search(id)?;
         self.open_directory(id, &parent, &location.name)?.ok_or(Status::Stale)
     }
 
-    /// Returns the directory above another. That of the root is the root.
-    pub(crate) fn parent(&self, id: FileId) -> Result<Node, Status> {
+    /// Returns the parent directory of a directory. The parent of the root is the root.
+    pub(crate) fn parent(&self, id: FileId) -> Result<FoundFile, Status> {
         if id == ROOT {
-            return self.node(ROOT);
+            return self.find_file(ROOT);
         }
         let directory = self.directory(id)?;
-        // It is used only if clients know it already: a directory that somebody has moved out of the export
-        // leads nowhere.
+        // The parent must be in the table already. If a local process has moved the directory out of the export, its
+        // parent is outside of the root, and must not be reached.
         let above = stat_at_parent(&directory)?;
         let known = self.table().find(&above.inode(self.root_device)).ok_or(Status::Stale)?;
-        self.node(known)
+        self.find_file(known)
     }
 }
 
+/// Returns the status of the parent of a directory.
 fn stat_at_parent(directory: &Descriptor) -> Result<Stat, Errno> {
-    // The root of the export may be the root of a mount.
+    // The parent may be the root of the export, which may be a mount point.
     stat_any(directory, c"..")
 }
 
@@ -254,7 +269,7 @@ mod tests {
     use crate::volume::tests::open_volume;
 
     #[test]
-    fn another_thread_may_lead_before_a_search_and_only_then() {
+    fn the_hook_is_called_before_a_search_and_only_then() {
         let directory = tempfile::tempdir().unwrap();
         let volume = open_volume(directory.path());
         let root = directory.path().join("root");
@@ -269,10 +284,10 @@ mod tests {
         fs::write(root.join("dir/file"), b"").unwrap();
         let dir = id(ROOT, c"dir");
         let file = id(dir, c"file");
-        files.node(file).unwrap();
+        files.find_file(file).unwrap();
         assert_eq!(searches.get(), 0);
         fs::rename(root.join("dir/file"), root.join("file")).unwrap();
-        files.node(file).unwrap();
+        files.find_file(file).unwrap();
         assert_eq!(searches.get(), 1);
         volume.close_all();
         fs::rename(root.join("dir"), root.join("moved")).unwrap();

@@ -1,25 +1,26 @@
-//! Names that clients send.
+//! Names of directory entries that clients send: single path components, which are checked here.
 
 use std::ffi::CString;
 
 use crate::wire::Status;
 
-/// Longest name of a directory entry.
+/// Maximum length of the name of a directory entry, in bytes.
 const NAME_MAX: usize = 255;
 
-/// Name of a directory entry.
+/// Name of a directory entry in a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Name {
-    /// `.`, or an empty name.
+    /// The directory itself: `.` or an empty name.
     This,
-    /// `..`
+    /// The parent directory: `..`.
     Parent,
-    /// Any other: a single component without NUL.
+    /// Any other name: a single path component without NUL.
     Entry(CString),
 }
 
 impl Name {
-    /// Checks a name. It is bytes, and need not be UTF-8.
+    /// Checks a name, which need not be UTF-8. Fails with NAMETOOLONG for more than 255 bytes, with ACCESS for a name
+    /// with a slash, and with INVAL for one with a NUL.
     pub(crate) fn parse(name: &[u8]) -> Result<Self, Status> {
         match name {
             b"" | b"." => return Ok(Self::This),
@@ -35,11 +36,11 @@ impl Name {
         CString::new(name).map(Self::Entry).map_err(|_| Status::Inval)
     }
 
-    /// Returns the name of an entry. `.` and `..` give `special`.
-    pub(crate) fn entry(self, special: Status) -> Result<CString, Status> {
+    /// Returns the name of an entry. Fails with `error_for_dots` for `.` and `..`.
+    pub(crate) fn entry(self, error_for_dots: Status) -> Result<CString, Status> {
         match self {
             Self::Entry(name) => Ok(name),
-            Self::This | Self::Parent => Err(special),
+            Self::This | Self::Parent => Err(error_for_dots),
         }
     }
 }

@@ -1,4 +1,7 @@
 //! Opening of files for reading and writing, and changes of their attributes.
+//!
+//! Files are opened by an `O_PATH` descriptor whose inode was compared with the expected one, and then by
+//! `/proc/self/fd`. So no other file is opened or changed when a local process replaces the entry at the same moment.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,8 +11,8 @@ use rustix::fs::{AtFlags, Gid, Mode as FileMode, OFlags, Timestamps, Uid};
 use rustix::io::Errno;
 
 use super::Volume;
-use super::descriptors::{Descriptor, Mode};
-use super::locate::{Files, Node, Place, open_path};
+use super::descriptors::{Descriptor, OpenMode};
+use super::locate::{Files, FoundFile, Locator, open_path};
 use super::stat::{Stat, stat_open};
 use crate::table::FileId;
 use crate::wire::Status;
@@ -17,29 +20,37 @@ use crate::wire::Status;
 /// Bits of a mode that `chmod` sets.
 const PERMISSIONS: u32 = 0o7777;
 
+/// Set-group-id bit of a mode.
 const SETGID: u32 = 0o2000;
 
-const OWNER_READS_AND_WRITES: u32 = 0o600;
+/// Permissions of the owner to read and write.
+const OWNER_READ_WRITE: u32 = 0o600;
 
+// `Files` is a volume for the time of one operation. It can look files up by their ids, which may take long.
 impl Files<'_> {
-    /// Opens a regular file to read. The descriptor is kept for the next call.
+    /// Opens a regular file to read, or returns its cached descriptor. Fails with ISDIR for a directory, and with INVAL
+    /// for files of other types.
     pub(crate) fn open_to_read(&self, id: FileId) -> Result<Arc<Descriptor>, Status> {
         match self.descriptors.get(id).filter(|open| open.can_read()) {
             Some(open) => Ok(open),
-            None => self.open_file(id, &[(OFlags::RDONLY, Mode::Read)]),
+            None => self.open_file(id, &[(OFlags::RDONLY, OpenMode::Read)]),
         }
     }
 
-    /// Opens a regular file to write. The descriptor is kept for the next call.
+    /// Opens a regular file to write, or returns its cached descriptor. Fails like
+    /// [`open_to_read`](Self::open_to_read).
     pub(crate) fn open_to_write(&self, id: FileId) -> Result<Arc<Descriptor>, Status> {
         match self.descriptors.get(id).filter(|open| open.can_write()) {
             Some(open) => Ok(open),
-            None => self.open_file(id, &[(OFlags::RDWR, Mode::ReadWrite), (OFlags::WRONLY, Mode::Write)]),
+            None => {
+                self.open_file(id, &[(OFlags::RDWR, OpenMode::ReadWrite), (OFlags::WRONLY, OpenMode::Write)])
+            }
         }
     }
 
-    fn open_file(&self, id: FileId, attempts: &[(OFlags, Mode)]) -> Result<Arc<Descriptor>, Status> {
-        let path = self.path_descriptor(&self.node(id)?)?;
+    /// Opens a regular file with the first of `attempts` that its permissions allow, and caches the descriptor.
+    fn open_file(&self, id: FileId, attempts: &[(OFlags, OpenMode)]) -> Result<Arc<Descriptor>, Status> {
+        let path = self.path_descriptor(&self.find_file(id)?)?;
         let stat = stat_open(&path)?;
         if stat.is_directory() {
             return Err(Status::IsDir);
@@ -55,31 +66,34 @@ impl Files<'_> {
 }
 
 impl Volume {
-    /// Keeps the descriptor of a file that was just created.
+    /// Caches the descriptor of a file that was just created.
     pub(crate) fn keep_open(&self, id: FileId, fd: OwnedFd) {
-        self.descriptors.insert(id, &Arc::new(Descriptor { fd, mode: Mode::ReadWrite }));
+        self.descriptors.insert(id, &Arc::new(Descriptor { fd, mode: OpenMode::ReadWrite }));
     }
 
-    /// Closes the descriptor of a file if it is for writing: the client has written what it wanted to. As long as it is
-    /// open, the file cannot be executed.
+    /// Closes the cached descriptor of a file if it is open for writing. Call it when the client has probably written
+    /// all it wanted: as long as the descriptor is open, the file cannot be executed (ETXTBSY).
     pub(crate) fn end_writing(&self, id: FileId) {
         self.descriptors.remove_writable(id);
     }
 
-    /// Opens a file that an `O_PATH` descriptor names. The owner may always read and write, as with other servers:
-    /// a client checks permissions when a program opens a file, and has none to show later.
+    /// Opens the file of an `O_PATH` descriptor with the first of `attempts` that its permissions allow.
+    ///
+    /// The owner may always read and write, as with other NFS servers. A client checks permissions when a program opens
+    /// a file, and NFSv3 has no state that proves this check in a later READ or WRITE. If the permissions of a file
+    /// of the export's user forbid the access, the permissions to read and write are added while the file is opened.
     fn reopen(
         &self,
         path: &OwnedFd,
         stat: &Stat,
-        attempts: &[(OFlags, Mode)],
-    ) -> Result<(OwnedFd, Mode), Errno> {
+        attempts: &[(OFlags, OpenMode)],
+    ) -> Result<(OwnedFd, OpenMode), Errno> {
         let link = proc_link(path);
-        // A lease of a program in the export would make the kernel wait for 45 seconds: with NONBLOCK it fails with AGAIN,
-        // and takes the lease back meanwhile.
-        let always = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let open = |(flags, mode): (OFlags, Mode)| {
-            rustix::fs::open(&*link, flags | always, FileMode::empty()).map(|fd| (fd, mode))
+        // If a local process holds a lease of the file, `open` waits up to 45 seconds until the lease is broken. With
+        // NONBLOCK it fails with AGAIN at once, and the kernel breaks the lease meanwhile.
+        let common_flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let open = |(flags, mode): (OFlags, OpenMode)| {
+            rustix::fs::open(&*link, flags | common_flags, FileMode::empty()).map(|fd| (fd, mode))
         };
         for attempt in attempts {
             match open(*attempt) {
@@ -91,7 +105,7 @@ impl Volume {
             return Err(Errno::ACCESS);
         }
         let permissions = u32::from(stat.0.stx_mode) & PERMISSIONS;
-        let temporary = permissions | OWNER_READS_AND_WRITES;
+        let temporary = permissions | OWNER_READ_WRITE;
         if temporary == permissions {
             return Err(Errno::ACCESS);
         }
@@ -101,26 +115,27 @@ impl Volume {
         opened
     }
 
-    /// Opens the file of a node with `O_PATH`, and checks that it is the same.
-    fn path_descriptor(&self, node: &Node) -> Result<OwnedFd, Status> {
-        let fd = match &node.place {
-            Place::Open(open) if open.mode == Mode::Directory => {
+    /// Opens a file with `O_PATH`. Fails with STALE if the inode there is another one.
+    fn path_descriptor(&self, file: &FoundFile) -> Result<OwnedFd, Status> {
+        let fd = match &file.locator {
+            Locator::Open(open) if open.mode == OpenMode::Directory => {
                 return Ok(open.fd.try_clone().map_err(|_| Errno::MFILE)?);
             }
-            Place::Open(open) => open_link(&open.fd)?,
-            Place::Entry { parent, name } => open_path(parent, name, OFlags::empty())?,
+            Locator::Open(open) => reopen_path(&open.fd)?,
+            Locator::Entry { parent, name } => open_path(parent, name, OFlags::empty())?,
         };
+        // Inodes have no device if it is that of the export's root.
         let inode = stat_open(&fd)?.inode(self.root_device);
-        if inode == node.stat.inode(self.root_device) { Ok(fd) } else { Err(Status::Stale) }
+        if inode == file.stat.inode(self.root_device) { Ok(fd) } else { Err(Status::Stale) }
     }
 
-    /// Changes permissions, owner and times. None is followed to another file, should the entry be replaced
-    /// by a symlink at this moment.
-    pub(crate) fn set_attributes(&self, node: &Node, changes: &Changes) -> Result<(), Status> {
+    /// Changes permissions, owner and times of a file. Works on a descriptor whose inode was checked, so it follows no
+    /// symlink that replaces the entry at the same moment.
+    pub(crate) fn set_attributes(&self, file: &FoundFile, changes: &Changes) -> Result<(), Status> {
         if changes.is_empty() {
             return Ok(());
         }
-        let fd = self.path_descriptor(node)?;
+        let fd = self.path_descriptor(file)?;
         if changes.uid.is_some() || changes.gid.is_some() {
             let (uid, gid) = (changes.uid.map(Uid::from_raw), changes.gid.map(Gid::from_raw));
             rustix::fs::chownat(&fd, c"", uid, gid, AtFlags::EMPTY_PATH)?;
@@ -135,7 +150,7 @@ impl Volume {
     }
 }
 
-/// Attributes to change.
+/// Attributes to change. Those that are `None` stay as they are.
 #[derive(Default)]
 pub(crate) struct Changes {
     pub(crate) mode: Option<u32>,
@@ -150,23 +165,25 @@ impl Changes {
     }
 }
 
-/// Takes temporary permissions back. Others that somebody has set in the meantime stay.
+/// Replaces the permissions `temporary` with `permissions`. Does nothing if a local process has set other permissions
+/// in the meantime.
 fn restore_permissions(path: &OwnedFd, temporary: u32, permissions: u32) -> Result<(), Errno> {
     let present = u32::from(stat_open(path)?.0.stx_mode) & PERMISSIONS;
-    // The kernel takes this bit from files of a group in which the user is not.
+    // The kernel has cleared the setgid bit if the file belongs to a group in which the user is not.
     if (present ^ temporary) & !SETGID != 0 {
         return Ok(());
     }
     rustix::fs::chmod(&*proc_link(path), FileMode::from_raw_mode(permissions))
 }
 
-/// Path that leads to the file of a descriptor and nowhere else.
+/// Returns the path `/proc/self/fd/N`, which opens the file of a descriptor without a lookup by name.
 fn proc_link(fd: &OwnedFd) -> Box<CStr> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     CString::new(path).expect("the path has no NUL").into_boxed_c_str()
 }
 
-fn open_link(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
+/// Opens the file of a descriptor again with `O_PATH`.
+fn reopen_path(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::fs::open(&*proc_link(fd), OFlags::PATH | OFlags::CLOEXEC, FileMode::empty())
 }
 

@@ -1,13 +1,14 @@
-//! Search for files that were renamed on the server, not by a client, so that their locations in the table are wrong.
+//! Search for files that a local process, not a client, has renamed. Their locations are wrong in the table that maps
+//! the ids in file handles to files.
 //!
 //! A search is a walk over the exported tree that compares inode numbers. A walk does not end where it finds its file:
-//! it updates the location of every known file that it meets at a new place, so that files that were moved together
-//! cost one walk. The number of entries and the depth are bounded, so a file in a very large tree may not be found and
-//! is stale for its clients; so is one that moves to a directory behind the walk.
+//! it updates the location of every known file that it meets at a new place. So files that were moved together cost
+//! only one walk. The number of entries and the depth are bounded, so a file in a very large tree may not be found. Its
+//! handle is stale then. The same holds for a file that is moved during the walk to a directory that was already read.
 //!
-//! The last walk is kept for a short time as a [`Walked`], and a search for a file that this walk did not see fails
-//! without another walk: after a directory was removed, clients ask for each file in it. This does not hold for a walk
-//! that could not read a part of the tree.
+//! The result of the last walk is kept for a short time as a [`Walked`]. A search for a file that this walk did not
+//! meet fails without another walk, because after the removal of a directory, clients ask for each file in it. This
+//! does not hold for a walk that could not read a part of the tree.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -18,18 +19,18 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 
 use super::Volume;
-use super::descriptors::{Descriptor, Mode};
-use super::locate::{Found, open_component};
+use super::descriptors::{Descriptor, OpenMode};
+use super::locate::{LocatedFile, open_component};
 use super::stat::{stat_at, stat_open};
 use super::streams::Stream;
-use super::walked::{Last, Walked};
+use super::walked::{LastWalks, Walked};
 use crate::table::{FileId, Inode, Location, ROOT, Seen};
 use crate::wire::Status;
 
 /// Maximum number of entries in a walk.
 const ENTRIES_MAX: usize = 100_000;
 
-/// Maximum depth of a walk.
+/// Maximum number of directories on the path of a walk.
 const DEPTH_MAX: usize = 64;
 
 impl Volume {
@@ -39,9 +40,9 @@ impl Volume {
     ///
     /// Fails with `STALE` if the file was not found, and with `JUKEBOX` (the client tries again later) if the last walk
     /// was too recent for another one.
-    pub(super) fn search(&self, id: FileId) -> Result<Found, Status> {
+    pub(super) fn search(&self, id: FileId) -> Result<LocatedFile, Status> {
         let mut last = self.searches.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // A search that this one has waited for may have met the file.
+        // Another search, for whose end this one has waited, may have found the file.
         if let Some(found) = self.locate_in_open(id)? {
             return Ok(found);
         }
@@ -74,11 +75,11 @@ impl Volume {
     /// there, or if that directory was walked too recently.
     fn search_directory(
         &self,
-        last: &mut Last,
+        last: &mut LastWalks,
         id: FileId,
         inode: Inode,
         parent: FileId,
-    ) -> Result<Option<Found>, Status> {
+    ) -> Result<Option<LocatedFile>, Status> {
         let Some(open) = self.open_known(parent) else { return Ok(None) };
         let is_skipped = last.directory.as_ref().is_some_and(|(searched, walked)| {
             *searched == parent && (walked.excludes(&self.table(), id, &inode) || walked.is_resting())
@@ -94,7 +95,7 @@ impl Volume {
     }
 
     /// Looks for a file at those of its known locations whose directories are open.
-    fn locate_in_open(&self, id: FileId) -> Result<Option<Found>, Status> {
+    fn locate_in_open(&self, id: FileId) -> Result<Option<LocatedFile>, Status> {
         let (inode, locations) = self.known_locations(id)?;
         for location in locations {
             if let Some(parent) = self.open_known(location.parent)
@@ -106,10 +107,11 @@ impl Volume {
         Ok(None)
     }
 
-    /// Returns the descriptor of a directory if it is open already: to open it may need another search.
+    /// Returns the descriptor of a directory if it is open already. Does not open it, because that may need another
+    /// search.
     fn open_known(&self, id: FileId) -> Option<Arc<Descriptor>> {
         if id == ROOT { Some(Arc::clone(&self.root)) } else { self.descriptors.get(id) }
-            .filter(|open| open.mode == Mode::Directory)
+            .filter(|open| open.mode == OpenMode::Directory)
     }
 }
 
@@ -124,14 +126,15 @@ struct Level {
 /// Id of a directory on the current path.
 enum LevelId {
     Assigned(FileId),
-    /// No client knows the directory: its name and its inode, to assign an id when one is needed.
+    /// Name and inode of a directory that is not in the table. An id is assigned when one is needed.
     Unassigned(CString, Seen),
 }
 
-/// Walk that looks for one file, notes all others, and updates the locations of those that were moved.
+/// Walk that looks for one file, records the inode numbers of all entries, and updates the locations of files that were
+/// moved.
 struct Walk<'a> {
     volume: &'a Volume,
-    /// File that is looked for.
+    /// Id and inode of the file that is looked for.
     id: FileId,
     inode: Inode,
     began: Instant,
@@ -147,7 +150,7 @@ struct Walk<'a> {
     found: Option<(Location, Arc<Descriptor>)>,
     /// False if a part of the tree could not be read.
     is_complete: bool,
-    /// First failure other than for want of permission.
+    /// First error other than a missing permission.
     failure: Option<Errno>,
 }
 
@@ -169,9 +172,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns what the walk has seen, for the searches that follow, and the file if it was found. Fails if it was not
-    /// found and a part of the tree could not be read, except for want of permission.
-    fn end(self) -> (Walked, Result<Option<Found>, Status>) {
+    /// Returns the result of the walk for later searches, and the file if it was found. The second result is an error
+    /// if the file was not found and a part of the tree could not be read for a reason other than a missing permission.
+    fn end(self) -> (Walked, Result<Option<LocatedFile>, Status>) {
         let walked = Walked {
             began: self.began,
             ended: Instant::now(),
@@ -218,7 +221,7 @@ impl<'a> Walk<'a> {
                 let known = self.volume.table().find(&stat.inode(self.volume.root_device));
                 let id = known
                     .map_or_else(|| LevelId::Unassigned(name, self.volume.seen(&stat)), LevelId::Assigned);
-                let open = Arc::new(Descriptor { fd, mode: Mode::Directory });
+                let open = Arc::new(Descriptor { fd, mode: OpenMode::Directory });
                 self.levels.push(Level { open, id, directories: Vec::new() });
                 self.scan();
             }
@@ -260,9 +263,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns true if an entry of the current directory may be the file that is looked for, or another known file at a
-    /// location that is not known. A listing does not tell the device, which is that of the root, or in an overlay that
-    /// of a layer: files on a layer that the file is not on are found by their own searches alone.
+    /// Returns true if an entry of the current directory may be the file that is looked for, or another known file at
+    /// an unknown location.
+    ///
+    /// A listing has inode numbers but no devices. This assumes that the file is on the device of the root, or on that
+    /// of the file that is looked for. In an overlay, files on the devices of other layers are not recognised here;
+    /// they need a search of their own.
     fn may_be_moved(&self, number: u64, name: &CStr) -> bool {
         let parent = match self.levels.last().map(|level| &level.id) {
             Some(LevelId::Assigned(id)) => Some(*id),
@@ -279,7 +285,7 @@ impl<'a> Walk<'a> {
     fn update_location(&mut self, open: &Arc<Descriptor>, name: &CStr) {
         let stat = match stat_at(open, name) {
             Ok(stat) => stat,
-            // It was seen by its number, which is enough for other searches.
+            // Its inode number was recorded, so the walk does not make its handle stale.
             Err(Errno::ACCESS) => return,
             Err(error) => return self.missed(error),
         };
@@ -287,7 +293,7 @@ impl<'a> Walk<'a> {
         let parent = self.current_id();
         self.volume.id_of(parent, name, &stat);
         if self.volume.open_known(parent).is_none() {
-            // The searches that wait for this one find the file with it.
+            // The searches that wait for the end of this one need the open directory to find their files.
             self.volume.descriptors.insert(parent, open);
         }
         if id == self.id {
@@ -308,8 +314,8 @@ impl<'a> Walk<'a> {
         current
     }
 
-    /// Records that a part of the tree could not be read. Directories that are gone count as read, and so do mounts,
-    /// which belong to another file system: no file of this one can be moved there.
+    /// Records that a part of the tree could not be read. Directories that were removed in the meantime count as read.
+    /// Mount points count as read too: they are other file systems, to which no file of this one can be moved.
     fn missed(&mut self, error: Errno) {
         match error {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => {}

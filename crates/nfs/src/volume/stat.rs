@@ -1,4 +1,4 @@
-//! Status of files.
+//! Status of files by `statx`, and the inode by which a file is recognised.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,8 +12,8 @@ use crate::table::{Inode, Seen};
 #[derive(Clone, Copy)]
 pub(crate) struct Stat(pub(crate) Statx);
 
-/// Returns the status of an entry of a directory. Follows no link. An entry on which something is mounted is an
-/// error: its files belong to another file system.
+/// Returns the status of a directory entry. Follows no symlink. Fails with ACCESS for a mount point, because the files
+/// below it belong to another file system.
 pub(crate) fn stat_at(directory: impl AsFd, name: &CStr) -> Result<Stat, Errno> {
     let stat = statx(directory.as_fd(), name)?;
     if stat.0.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
@@ -22,7 +22,7 @@ pub(crate) fn stat_at(directory: impl AsFd, name: &CStr) -> Result<Stat, Errno> 
     Ok(stat)
 }
 
-/// Does the same as [`stat_at`], but accepts a mount.
+/// Returns the status of a directory entry like [`stat_at`], but also for a mount point.
 pub(super) fn stat_any(directory: impl AsFd, name: &CStr) -> Result<Stat, Errno> {
     statx(directory.as_fd(), name)
 }
@@ -50,7 +50,7 @@ impl Stat {
         self.kind() == FileType::RegularFile
     }
 
-    /// Returns true if the file has no name any more.
+    /// Returns true if the file has no link any more.
     pub(crate) fn is_removed(&self) -> bool {
         self.0.stx_nlink == 0
     }
@@ -59,7 +59,7 @@ impl Stat {
         u64::from(self.0.stx_dev_major) << 32 | u64::from(self.0.stx_dev_minor)
     }
 
-    /// Returns the inode, relative to the device of the root.
+    /// Returns the inode: device, number and birth time. The device is zero if it is that of the export's root.
     pub(super) fn inode(&self, root_device: u64) -> Inode {
         let device = self.device();
         let time = self.0.stx_btime;
@@ -73,9 +73,10 @@ impl Stat {
         }
     }
 
+    /// Returns the file in the form in which the table of file handles compares and stores it.
     pub(super) fn seen(&self, root_device: u64) -> Seen {
         let inode = self.inode(root_device);
-        // Layers of an overlay may use the same number on different devices.
+        // In an overlay, files of different layers may have the same inode number on different devices.
         let fileid = inode.number ^ inode.device.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Seen { inode, fileid, is_linked: !self.is_directory() && self.0.stx_nlink > 1 }
     }

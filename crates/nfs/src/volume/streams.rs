@@ -1,4 +1,4 @@
-//! Streams of directory entries, for READDIR and READDIRPLUS.
+//! Streams of directory entries, for READDIR and READDIRPLUS, and for walks over the exported tree.
 //!
 //! A client lists a directory in several calls, and passes the cookie of the last entry that it got. This cookie is the
 //! `d_off` of the entry, so that the listing can be continued after a restart of the server. Between the calls, the

@@ -1,7 +1,7 @@
-//! Encoding of requests and replies: records, RPC and XDR.
+//! Encoding of requests and replies: record marking, RPC headers, XDR, and the numbers of NFSv3 and MOUNT v3.
 //!
-//! The decoder borrows from the record, and the encoder writes into the buffer that is sent, so names and content
-//! are not copied.
+//! The decoder borrows from the received record, and the encoder writes into the buffer that is sent. So names and file
+//! content are not copied once more.
 
 mod nfs;
 mod record;

@@ -1,4 +1,4 @@
-//! Numbers of NFSv3 and MOUNT v3 (RFC 1813).
+//! Numbers of NFSv3 and MOUNT v3 (RFC 1813): programs, status codes, types and flags.
 
 use super::xdr::{Decoder, XdrError};
 
@@ -7,7 +7,7 @@ pub(crate) const NFS_VERSION: u32 = 3;
 pub(crate) const MOUNT_PROGRAM: u32 = 100_005;
 pub(crate) const MOUNT_VERSION: u32 = 3;
 
-/// Error of an NFS operation, as the protocol numbers it.
+/// Status of a failed NFS operation (`nfsstat3`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of RFC 1813")]
 pub(crate) enum Status {
@@ -38,7 +38,7 @@ pub(crate) enum Status {
     Jukebox = 10008,
 }
 
-/// Error of MNT, as the protocol numbers it.
+/// Status of a failed MNT (`mountstat3`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of RFC 1813")]
 pub(crate) enum MountStatus {
@@ -51,7 +51,7 @@ pub(crate) enum MountStatus {
     ServerFault = 10006,
 }
 
-/// Type of a file.
+/// Type of a file (`ftype3`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Regular = 1,
@@ -63,15 +63,20 @@ pub(crate) enum FileKind {
     Fifo = 7,
 }
 
-/// Time to set.
+/// Change of a time of a file (`set_atime`, `set_mtime`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SetTime {
     Keep,
+    /// Sets the time of the server.
     Now,
-    To { seconds: u32, nanoseconds: u32 },
+    /// Sets a time that the client sends.
+    To {
+        seconds: u32,
+        nanoseconds: u32,
+    },
 }
 
-/// Stability that a client wants for a WRITE.
+/// Stability that a client demands for a WRITE (`stable_how`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stability {
     Unstable = 0,
@@ -79,7 +84,7 @@ pub(crate) enum Stability {
     FileSync = 2,
 }
 
-/// Bits of ACCESS.
+/// Bits of rights in ACCESS.
 pub(crate) struct AccessRights;
 
 impl AccessRights {
@@ -91,7 +96,7 @@ impl AccessRights {
     pub(crate) const EXECUTE: u32 = 0x20;
 }
 
-/// Properties in FSINFO.
+/// Bits of properties in the reply to FSINFO.
 pub(crate) mod fsinfo {
     pub(crate) const LINK: u32 = 0x01;
     pub(crate) const SYMLINK: u32 = 0x02;

@@ -1,27 +1,30 @@
-//! Record marking (RFC 5531, section 11): requests on a TCP stream.
+//! Record marking (RFC 5531, section 11): splits a TCP stream into requests. A record is a request. It consists of
+//! fragments. Before each fragment there is a mark of four bytes: the length of the fragment, and a bit that is set for
+//! the last fragment of the record.
 
 use std::io;
 
-/// Longest request: a WRITE of 1 MiB with its headers.
+/// Maximum length of a record in bytes: a WRITE of 1 MiB with its headers.
 pub(crate) const RECORD_MAX: usize = (1 << 20) + 4096;
 
 /// Maximum number of fragments of a record. Clients send one.
 const FRAGMENTS_MAX: usize = 64;
 
-/// Number of bytes that are read at once. What a long record has in this buffer is copied once more.
+/// Length of the buffer of a reader, in bytes. Bytes of a record that arrive in this buffer are copied to the record;
+/// the rest of the record is read without this copy.
 const BUFFER_LEN: usize = 16 * 1024;
 
-/// Stream of bytes, as a socket.
+/// Stream of bytes, such as a socket.
 pub(crate) trait Source {
-    /// Called before each record. `has_begun` is true if bytes of it were received already.
+    /// Called before each record. `has_begun` is true if bytes of the record were received already.
     fn begin_record(&mut self, has_begun: bool) {
         let _ = has_begun;
     }
 
-    /// Appends at least one and at most `max` bytes, unless the stream has ended.
+    /// Appends at least one and at most `max` bytes. Returns their number, which is zero only at the end of the stream.
     fn read_some(&mut self, out: &mut Vec<u8>, max: usize) -> io::Result<usize>;
 
-    /// Prepares the buffer of a record for this many bytes in total. May wait until there is memory.
+    /// Reserves the buffer of a record for `length` bytes in total. May wait until there is memory.
     fn reserve(&mut self, out: &mut Vec<u8>, length: usize) -> io::Result<()> {
         out.reserve(length - out.len());
         Ok(())
@@ -42,12 +45,13 @@ pub(crate) enum RecordError {
     TooLong,
 }
 
-/// Reader of records.
+/// Reader of the records in a stream.
 #[derive(Debug)]
 pub(crate) struct RecordReader<S> {
     source: S,
+    /// Received bytes.
     buffer: Vec<u8>,
-    /// Bytes of the buffer that were taken.
+    /// Number of bytes at the start of the buffer that belong to records which were read.
     taken: usize,
 }
 
@@ -65,7 +69,7 @@ impl<S: Source> RecordReader<S> {
         self.taken < self.buffer.len()
     }
 
-    /// Reads a record. Returns false at the end of the stream.
+    /// Replaces the content of `record` with the next record, without marks. Returns false at the end of the stream.
     pub(crate) fn read(&mut self, record: &mut Vec<u8>) -> Result<bool, RecordError> {
         record.clear();
         self.source.begin_record(self.has_buffered());
@@ -83,7 +87,8 @@ impl<S: Source> RecordReader<S> {
         Err(RecordError::TooLong)
     }
 
-    /// Reads the header of a fragment. `None` if the stream ended before a record.
+    /// Reads the mark of a fragment. `is_within` is true if the record has fragments before this one. `None` if the
+    /// stream ended between two records.
     fn read_mark(&mut self, is_within: bool) -> Result<Option<u32>, RecordError> {
         while self.buffer.len() - self.taken < 4 {
             self.buffer.drain(..self.taken);
@@ -100,6 +105,7 @@ impl<S: Source> RecordReader<S> {
         Ok(Some(u32::from_be_bytes(mark)))
     }
 
+    /// Appends the content of a fragment to a record.
     fn read_fragment(&mut self, record: &mut Vec<u8>, length: usize) -> Result<(), RecordError> {
         self.source.reserve(record, record.len() + length)?;
         let buffered = (self.buffer.len() - self.taken).min(length);
@@ -116,14 +122,14 @@ impl<S: Source> RecordReader<S> {
     }
 }
 
-/// Mark of the last fragment of a record.
+/// Bit in the mark of the last fragment of a record.
 const LAST_FRAGMENT: u32 = 1 << 31;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Stream that gives at most `step` bytes at once.
+    /// Stream that returns at most `step` bytes in one read.
     struct Bytes {
         data: Vec<u8>,
         step: usize,
@@ -137,14 +143,16 @@ mod tests {
         }
     }
 
-    /// Source that keeps what it was told.
-    struct Told {
+    /// Source that keeps the arguments of its calls. It has no memory for records of more than 100 bytes.
+    struct RecordingSource {
         bytes: Bytes,
+        /// Arguments of `begin_record`.
         begun: Vec<bool>,
+        /// Lengths in calls of `reserve`.
         reserved: Vec<usize>,
     }
 
-    impl Source for Told {
+    impl Source for RecordingSource {
         fn begin_record(&mut self, has_begun: bool) {
             self.begun.push(has_begun);
         }
@@ -164,6 +172,7 @@ mod tests {
         [mark.to_be_bytes().as_slice(), data].concat()
     }
 
+    /// Reads all records, and returns them with the result at the end.
     fn records(data: &[u8], step: usize) -> (Vec<Vec<u8>>, Result<(), RecordError>) {
         let mut reader = RecordReader::new(Bytes { data: data.to_vec(), step });
         let (mut found, mut record) = (Vec::new(), Vec::new());
@@ -177,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_found_however_they_are_cut() {
+    fn records_are_read_from_pieces_of_any_length() {
         let long = vec![7; 100_000];
         let stream = [
             fragment(b"one", true),
@@ -195,10 +204,11 @@ mod tests {
     }
 
     #[test]
-    fn the_source_learns_when_records_begin_and_their_lengths_before_they_are_read() {
+    fn the_source_is_told_of_the_start_and_the_length_of_records_before_they_are_read() {
         let data = [fragment(b"one", true), fragment(b"two", false), fragment(&[0; 98], true)].concat();
         let bytes = Bytes { data, step: usize::MAX };
-        let mut reader = RecordReader::new(Told { bytes, begun: Vec::new(), reserved: Vec::new() });
+        let mut reader =
+            RecordReader::new(RecordingSource { bytes, begun: Vec::new(), reserved: Vec::new() });
         let mut record = Vec::new();
         assert!(reader.read(&mut record).unwrap());
         assert!(matches!(reader.read(&mut record), Err(RecordError::Io(_))));
@@ -208,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn half_records_are_incomplete() {
+    fn truncated_records_are_incomplete() {
         let whole = fragment(b"abcdefgh", true);
         for cut in 1..whole.len() {
             let (found, end) = records(&whole[..cut], usize::MAX);

@@ -2,19 +2,32 @@
 
 use super::xdr::{Decoder, Encode, XdrError};
 
+// Message types.
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
+
 const RPC_VERSION: u32 = 2;
+
+// Reply states.
 const ACCEPTED: u32 = 0;
 const DENIED: u32 = 1;
+
+// Reasons of a denied call.
+const RPC_MISMATCH: u32 = 0;
+const AUTH_ERROR: u32 = 1;
+
+// Authentication flavors.
 const AUTH_NONE: u32 = 0;
 const AUTH_UNIX: u32 = 1;
-/// Longest credential or verifier.
+
+/// Maximum length of a credential or verifier, in bytes.
 const AUTH_MAX: usize = 400;
+/// Maximum length of the machine name in an AUTH_UNIX credential, in bytes.
 const MACHINE_NAME_MAX: usize = 255;
+/// Maximum number of supplementary groups in an AUTH_UNIX credential.
 const GROUPS_MAX: u32 = 16;
 
-/// Length of the header of a reply with results, with the record mark.
+/// Length in bytes of the header of a successful reply, with the record mark.
 pub(crate) const REPLY_HEADER_LEN: usize = 7 * 4;
 
 /// Header of a call. The arguments follow.
@@ -29,27 +42,27 @@ pub(crate) struct Call {
 /// Failure to decode the header of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallError {
-    /// It is not a call. The connection cannot be used any more.
+    /// The record is not a call, or is too short. The connection cannot be used any more.
     Malformed,
-    /// Another version of RPC.
+    /// The call has another version of RPC.
     RpcVersion { xid: u32 },
-    /// Credential or verifier that is not accepted.
+    /// The credential is not accepted.
     Auth { xid: u32, error: AuthError },
 }
 
-/// Reason to refuse a credential, as RPC numbers it.
+/// Reason to refuse a credential (`auth_stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AuthError {
     BadCredential = 1,
     TooWeak = 5,
 }
 
-/// Status of an accepted call.
+/// Status of an accepted call (`accept_stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accepted {
     Success,
     ProgramUnavailable,
-    /// Lowest and highest version.
+    /// Lowest and highest version that the server has.
     ProgramMismatch(u32, u32),
     ProcedureUnavailable,
     GarbageArguments,
@@ -79,7 +92,8 @@ impl Call {
     }
 }
 
-/// Checks a credential. Its user does not matter: an export has one user for all clients.
+/// Checks the form of a credential: flavor and content. The user in it is ignored, because all clients of an export act
+/// as the same user.
 fn check_credential((flavor, body): (u32, &[u8])) -> Result<(), AuthError> {
     match flavor {
         AUTH_NONE => Ok(()),
@@ -88,6 +102,7 @@ fn check_credential((flavor, body): (u32, &[u8])) -> Result<(), AuthError> {
     }
 }
 
+/// Checks the form of an AUTH_UNIX credential.
 fn check_unix(mut body: Decoder<'_>) -> Result<(), XdrError> {
     let _stamp = body.u32()?;
     let _machine = body.opaque(MACHINE_NAME_MAX)?;
@@ -98,10 +113,10 @@ fn check_unix(mut body: Decoder<'_>) -> Result<(), XdrError> {
     (0..groups).try_for_each(|_| body.u32().map(|_| ()))
 }
 
-/// Begins the reply to an accepted call in an empty buffer. The results follow.
+/// Replaces the content of a buffer with the header of the reply to an accepted call. The results follow.
 pub(crate) fn begin_reply(out: &mut Vec<u8>, xid: u32, accepted: Accepted) {
     out.clear();
-    // Room for the record mark.
+    // The first word is room for the record mark. The last two are an empty verifier.
     for value in [0, xid, REPLY, ACCEPTED, AUTH_NONE, 0] {
         out.put_u32(value);
     }
@@ -118,23 +133,24 @@ pub(crate) fn begin_reply(out: &mut Vec<u8>, xid: u32, accepted: Accepted) {
     }
 }
 
-/// Writes the reply to a call of another version of RPC into an empty buffer.
+/// Replaces the content of a buffer with the reply to a call of another version of RPC. It has the lowest and the
+/// highest version that the server accepts.
 pub(crate) fn put_version_mismatch(out: &mut Vec<u8>, xid: u32) {
     out.clear();
-    for value in [0, xid, REPLY, DENIED, 0, RPC_VERSION, RPC_VERSION] {
+    for value in [0, xid, REPLY, DENIED, RPC_MISMATCH, RPC_VERSION, RPC_VERSION] {
         out.put_u32(value);
     }
 }
 
-/// Writes the reply to a call whose credential is not accepted into an empty buffer.
+/// Replaces the content of a buffer with the reply to a call whose credential is not accepted.
 pub(crate) fn put_auth_error(out: &mut Vec<u8>, xid: u32, error: AuthError) {
     out.clear();
-    for value in [0, xid, REPLY, DENIED, 1, error as u32] {
+    for value in [0, xid, REPLY, DENIED, AUTH_ERROR, error as u32] {
         out.put_u32(value);
     }
 }
 
-/// Sets the record mark, after which a reply can be sent.
+/// Sets the record mark of a complete reply, which can be sent then.
 pub(crate) fn finish_reply(out: &mut [u8]) {
     let length = u32::try_from(out.len() - 4).expect("replies are shorter than 2 GiB");
     out[..4].copy_from_slice(&(length | 1 << 31).to_be_bytes());
@@ -144,6 +160,7 @@ pub(crate) fn finish_reply(out: &mut [u8]) {
 mod tests {
     use super::*;
 
+    /// Returns the header of a call with xid 9 and a credential.
     fn call(flavor: u32, body: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         for value in [9, CALL, 2, 100_003, 3, 1, flavor] {
@@ -155,6 +172,7 @@ mod tests {
         out
     }
 
+    /// Returns an AUTH_UNIX credential with this number of groups.
     fn unix(groups: u32) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u32(1);

@@ -1,11 +1,11 @@
-//! XDR (RFC 4506), as much as NFS needs.
+//! Encoding and decoding of XDR (RFC 4506), limited to the types that NFSv3 and MOUNT v3 need.
 
-/// Arguments that are too short, too long, or not what the protocol allows.
+/// Failure to decode: the data is too short, a length is above its limit, or a value is not allowed by the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the data is not what the protocol allows")]
 pub(crate) struct XdrError;
 
-/// Decoder of a record. All data is borrowed from it.
+/// Decoder of a record, at a position in it. Returned bytes are borrowed from the record.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Decoder<'a>(&'a [u8]);
 
@@ -14,13 +14,13 @@ impl<'a> Decoder<'a> {
         Self(data)
     }
 
-    /// Data that was not decoded yet.
+    /// Returns the data that was not decoded yet.
     #[cfg(test)]
     fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Reads bytes of a known length, with padding.
+    /// Reads opaque data of a fixed length, and skips its padding.
     pub(crate) fn fixed(&mut self, length: usize) -> Result<&'a [u8], XdrError> {
         let padded = length.checked_next_multiple_of(4).ok_or(XdrError)?;
         let (data, rest) = self.0.split_at_checked(padded).ok_or(XdrError)?;
@@ -50,7 +50,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Reads bytes of any length up to `max`.
+    /// Reads opaque data of variable length. Fails if it has more than `max` bytes.
     pub(crate) fn opaque(&mut self, max: usize) -> Result<&'a [u8], XdrError> {
         let length = usize::try_from(self.u32()?).map_err(|_| XdrError)?;
         if length > max { Err(XdrError) } else { self.fixed(length) }
@@ -70,9 +70,9 @@ pub(crate) trait Encode {
     fn put_u32(&mut self, value: u32);
     fn put_u64(&mut self, value: u64);
     fn put_bool(&mut self, value: bool);
-    /// Appends bytes whose length the reader knows, with padding.
+    /// Appends opaque data of a fixed length, with padding.
     fn put_fixed(&mut self, data: &[u8]);
-    /// Appends the length, the bytes and padding.
+    /// Appends opaque data of variable length: its length, the data and padding.
     fn put_opaque(&mut self, data: &[u8]);
 }
 

@@ -1,4 +1,4 @@
-//! Clients that may connect, and the protocols that they speak.
+//! Tests of access to the server: allowed clients, RPC programs and versions, and the user as which the server acts.
 
 use nfs3_types::nfs3::*;
 use nfs3_types::xdr_codec::Void;
@@ -19,21 +19,21 @@ fn clients_that_are_not_allowed_are_disconnected() {
     let mut client = fixture.connect();
     client.send(&record(next_xid(), NFS, 0, &Void));
     assert!(client.receive().is_none());
-    assert_eq!(*fixture.seen.refusals.lock().unwrap(), [RefusalReason::Address]);
+    assert_eq!(*fixture.recorder.refusals.lock().unwrap(), [RefusalReason::Address]);
 }
 
 #[test]
-fn an_export_that_is_closed_to_a_client_refuses_its_handles() {
+fn handles_are_refused_if_their_export_does_not_allow_the_client_any_more() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     client.getattr(&root).unwrap();
     let fixture = fixture.restart_with(|export| export.clients("192.0.2.0/24".parse().unwrap()));
     let mut client = fixture.connect();
     assert_eq!(client.getattr(&root).unwrap_err(), nfsstat3::NFS3ERR_ACCES);
-    assert_eq!(*fixture.seen.refusals.lock().unwrap(), [RefusalReason::Address]);
+    assert_eq!(*fixture.recorder.refusals.lock().unwrap(), [RefusalReason::Address]);
 }
 
-/// Returns the words of the reply to a call, after its id.
+/// Sends a call, and returns the words of the reply without the record mark and the xid.
 fn reply(fixture: &Fixture, words: &[u32]) -> Vec<u32> {
     let body: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     let mut client = fixture.connect();
@@ -43,11 +43,12 @@ fn reply(fixture: &Fixture, words: &[u32]) -> Vec<u32> {
 }
 
 #[test]
-fn unknown_programs_versions_and_procedures_are_told() {
+fn unknown_programs_versions_and_procedures_have_their_rpc_errors() {
     let fixture = Fixture::new();
     let call = |rpc, program, version, procedure| {
         reply(&fixture, &[1, 0, rpc, program, version, procedure, 0, 0, 0, 0])
     };
+    // A reply (1) that is accepted (0), with an empty verifier (0, 0). The RPC status follows.
     let accepted = [1, 0, 0, 0];
     assert_eq!(call(2, NFS, 3, 0), [accepted.as_slice(), &[0]].concat());
     assert_eq!(call(2, 100_000, 2, 0), [accepted.as_slice(), &[1]].concat());
@@ -55,8 +56,9 @@ fn unknown_programs_versions_and_procedures_are_told() {
     assert_eq!(call(2, MOUNT, 1, 0), [accepted.as_slice(), &[2, 3, 3]].concat());
     assert_eq!(call(2, NFS, 3, 22), [accepted.as_slice(), &[3]].concat());
     assert_eq!(call(2, NFS, 3, 1), [accepted.as_slice(), &[4]].concat());
+    // A denied reply (1, 1): RPC version mismatch (0), lowest and highest version.
     assert_eq!(call(3, NFS, 3, 0), [1, 1, 0, 2, 2]);
-    // A credential of Kerberos.
+    // A Kerberos credential (6) is denied: authentication error (1), too weak (5).
     assert_eq!(reply(&fixture, &[1, 0, 2, NFS, 3, 0, 6, 0, 0, 0]), [1, 1, 1, 5]);
 }
 
@@ -67,7 +69,7 @@ fn operations_are_observed_with_their_outcome() {
     client.lookup(&root, "none").unwrap_err();
     client.create(&root, "file").unwrap();
     assert_eq!(
-        *fixture.seen.operations.lock().unwrap(),
+        *fixture.recorder.operations.lock().unwrap(),
         [
             (Operation::Mnt, Outcome::Done),
             (Operation::Lookup, Outcome::Failed(2)),
@@ -77,7 +79,7 @@ fn operations_are_observed_with_their_outcome() {
 }
 
 #[test]
-fn an_export_for_somebody_else_needs_root() {
+fn only_a_server_of_root_can_export_as_another_user() {
     let fixture = Fixture::without_export(|settings| settings);
     let identity = Identity { uid: 54_321, gid: 54_321 };
     let root: OwnedFd = File::open(fixture.root()).unwrap().into();
@@ -95,7 +97,7 @@ fn a_server_of_root_acts_as_the_user_of_the_export() {
         return workspace_test_support::skip("only root can act as somebody else");
     }
     let fixture = Fixture::without_export(|settings| settings);
-    // The directory above belongs to root alone, which does not matter to the server: it has the root open.
+    // The directory above the exported one belongs to root, but the server has a descriptor of the exported directory.
     let identity = Identity { uid: 54_321, gid: 54_322 };
     chown(fixture.root(), Some(identity.uid), Some(identity.gid)).unwrap();
     fs::write(fixture.path("foreign"), b"of root").unwrap();

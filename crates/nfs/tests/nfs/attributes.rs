@@ -1,4 +1,4 @@
-//! GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF.
+//! Tests of GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO and PATHCONF.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -9,6 +9,7 @@ use workspace_nfs::{Access, Identity};
 use crate::client::{mode, size};
 use crate::fixture::Fixture;
 
+/// All rights of ACCESS.
 const ALL: u32 = 0x3f;
 
 fn time(seconds: u32, nseconds: u32) -> nfstime3 {
@@ -16,7 +17,7 @@ fn time(seconds: u32, nseconds: u32) -> nfstime3 {
 }
 
 #[test]
-fn attributes_are_those_of_the_file() {
+fn attributes_are_equal_to_the_status_of_the_file() {
     let fixture = Fixture::new();
     fs::write(fixture.path("file"), b"12345").unwrap();
     fs::set_permissions(fixture.path("file"), fs::Permissions::from_mode(0o640)).unwrap();
@@ -95,7 +96,7 @@ fn attributes_of_directories_and_symlinks_are_set_without_following() {
 }
 
 #[test]
-fn a_guard_refuses_to_overwrite_newer_attributes() {
+fn setattr_with_an_old_ctime_as_guard_is_refused() {
     let fixture = Fixture::new();
     fs::write(fixture.path("file"), b"").unwrap();
     let (mut client, root) = fixture.mount();
@@ -110,7 +111,7 @@ fn a_guard_refuses_to_overwrite_newer_attributes() {
 }
 
 #[test]
-fn only_the_owner_of_the_export_can_become_owner() {
+fn files_can_only_be_given_to_the_user_of_the_export() {
     let fixture = Fixture::new();
     fs::write(fixture.path("file"), b"").unwrap();
     let (mut client, root) = fixture.mount();
@@ -178,7 +179,7 @@ fn a_read_only_export_refuses_every_change() {
 }
 
 #[test]
-fn the_file_system_is_described() {
+fn fsstat_fsinfo_and_pathconf_describe_the_file_system() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let space = client.fsstat(&root).unwrap();

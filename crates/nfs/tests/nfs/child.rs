@@ -1,4 +1,5 @@
-//! Roles of this test program as a child process.
+//! Entry point of child processes. A test that needs a process of its own starts this test program again, with a role
+//! in the environment.
 
 use workspace_test_support::child::role;
 

@@ -1,4 +1,4 @@
-//! A small client.
+//! Small NFS client. It has a function for each procedure, which sends a call and waits for the reply.
 
 use std::io::{Cursor, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -11,15 +11,16 @@ use nfs3_types::rpc::{accept_stat_data, auth_unix, call_body, msg_body, opaque_a
 use nfs3_types::xdr_codec::{Opaque, Pack, Unpack, Void};
 use socket2::{Domain, Socket, Type};
 
-/// Program of NFS.
+/// RPC program number of NFS.
 pub(crate) const NFS: u32 = 100_003;
 
-/// Program of MOUNT.
+/// RPC program number of MOUNT.
 pub(crate) const MOUNT: u32 = 100_005;
 
-/// Result of an NFS operation.
+/// Result of an NFS operation, or its error status.
 pub(crate) type Answer<T> = Result<T, nfsstat3>;
 
+/// Next xid (id of an RPC call).
 static XID: AtomicU32 = AtomicU32::new(1);
 
 /// Connection to a server.
@@ -27,7 +28,7 @@ pub(crate) struct Client {
     pub(crate) stream: TcpStream,
 }
 
-/// Returns the record of a call.
+/// Encodes a call, with its record mark.
 pub(crate) fn record(xid: u32, program: u32, procedure: u32, arguments: &impl Pack) -> Vec<u8> {
     let credential = auth_unix { uid: 1234, gid: 1234, ..auth_unix::default() };
     let call = call_body {
@@ -44,18 +45,18 @@ pub(crate) fn record(xid: u32, program: u32, procedure: u32, arguments: &impl Pa
     marked(&body)
 }
 
-/// Adds a record mark.
+/// Adds the record mark of a single fragment.
 pub(crate) fn marked(body: &[u8]) -> Vec<u8> {
     let mark = u32::try_from(body.len()).unwrap() | 1 << 31;
     [mark.to_be_bytes().as_slice(), body].concat()
 }
 
-/// Returns an id that no other call of this process has.
+/// Returns an xid that no other call of this process has.
 pub(crate) fn next_xid() -> u32 {
     XID.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Decodes a value that must be all of the data.
+/// Decodes a value. Panics if the data has further bytes.
 pub(crate) fn decode_all<T: Unpack>(data: &[u8]) -> T {
     let mut input = Cursor::new(data);
     let (value, _) = T::unpack(&mut input).unwrap();
@@ -68,7 +69,7 @@ impl Client {
         Self::connect_from(Ipv4Addr::LOCALHOST, port)
     }
 
-    /// Connects from an address of this machine: all of 127.0.0.0/8 are.
+    /// Connects from an address in 127.0.0.0/8. All of them belong to this machine.
     pub(crate) fn connect_from(source: Ipv4Addr, port: u16) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
@@ -98,7 +99,7 @@ impl Client {
         Some(reply)
     }
 
-    /// Receives the result of an accepted call, and its id.
+    /// Receives the reply to a call. Returns its xid and the encoded result. Panics if the call was not executed.
     pub(crate) fn receive_result(&mut self) -> (u32, Vec<u8>) {
         let reply = self.receive().expect("the connection is open");
         let mut input = Cursor::new(reply.as_slice());
@@ -112,6 +113,7 @@ impl Client {
         (message.xid, reply[at..].to_vec())
     }
 
+    /// Sends a call, and decodes the result in its reply.
     pub(crate) fn call<R: Unpack>(&mut self, program: u32, procedure: u32, arguments: &impl Pack) -> R {
         let xid = next_xid();
         self.send(&record(xid, program, procedure, arguments));
@@ -120,6 +122,7 @@ impl Client {
         decode_all(&result)
     }
 
+    /// Calls a procedure of NFS by its number in RFC 1813.
     fn nfs<R: Unpack, E: Unpack>(&mut self, procedure: u32, arguments: &impl Pack) -> Answer<R> {
         match self.call::<Nfs3Result<R, E>>(NFS, procedure, arguments) {
             Nfs3Result::Ok(result) => Ok(result),
@@ -176,7 +179,7 @@ impl Client {
         self.nfs::<READLINK3resok<'_>, READLINK3resfail>(5, &arguments).map(|it| it.data.0.to_vec())
     }
 
-    /// Reads, and returns the content and whether it was the end.
+    /// Reads from a file. Returns the content, and true at the end of the file.
     pub(crate) fn read(&mut self, file: &nfs_fh3, offset: u64, count: u32) -> Answer<(Vec<u8>, bool)> {
         let arguments = READ3args { file: file.clone(), offset, count };
         let read = self.nfs::<READ3resok<'_>, READ3resfail>(6, &arguments)?;
@@ -267,7 +270,7 @@ impl Client {
         self.nfs::<LINK3resok, LINK3resfail>(15, &arguments)
     }
 
-    /// Reads a part of a directory: entries with cookies, and whether it was the end.
+    /// Lists a part of a directory from a cookie on. Returns the entries, and true at the end of the directory.
     pub(crate) fn readdir(&mut self, dir: &nfs_fh3, cookie: u64, count: u32) -> Answer<(Vec<Listed>, bool)> {
         let cookieverf = cookieverf3([0; 8]);
         let arguments = READDIR3args { dir: dir.clone(), cookie, cookieverf, count };
@@ -282,7 +285,7 @@ impl Client {
         Ok((entries.collect(), read.reply.eof))
     }
 
-    /// Reads a part of a directory with attributes and handles.
+    /// Lists a part of a directory like [`readdir`](Self::readdir), with attributes and handles.
     pub(crate) fn readdirplus(
         &mut self,
         dir: &nfs_fh3,
@@ -330,6 +333,7 @@ pub(crate) struct Listed {
     pub(crate) handle: Option<nfs_fh3>,
 }
 
+/// Converts an optional value of the protocol.
 pub(crate) fn option<T: Pack + Unpack>(value: Nfs3Option<T>) -> Option<T> {
     match value {
         Nfs3Option::Some(value) => Some(value),
@@ -337,12 +341,12 @@ pub(crate) fn option<T: Pack + Unpack>(value: Nfs3Option<T>) -> Option<T> {
     }
 }
 
-/// Returns the location of an entry.
+/// Returns the argument for a directory entry: the handle of the directory, and the name.
 pub(crate) fn at<'a>(dir: &nfs_fh3, name: &'a [u8]) -> diropargs3<'a> {
     diropargs3 { dir: dir.clone(), name: filename3(Opaque::borrowed(name)) }
 }
 
-/// Returns true if there are attributes from before and after.
+/// Returns true if a result has the attributes from before and after the operation.
 pub(crate) fn is_complete(wcc: &wcc_data) -> bool {
     wcc.before.is_some() && wcc.after.is_some()
 }
@@ -357,7 +361,7 @@ pub(crate) fn size(size: u64) -> sattr3 {
     sattr3 { size: Nfs3Option::Some(size), ..sattr3::default() }
 }
 
-/// Two values, one after the other.
+/// Two values that are encoded one after the other.
 pub(crate) struct Both<A, B>(pub(crate) A, pub(crate) B);
 
 impl<A: Pack, B: Pack> Pack for Both<A, B> {

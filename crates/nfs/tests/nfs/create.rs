@@ -1,4 +1,4 @@
-//! CREATE, MKDIR, SYMLINK, MKNOD.
+//! Tests of CREATE, MKDIR, SYMLINK and MKNOD.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
@@ -16,7 +16,7 @@ fn a_file_is_created_with_its_attributes() {
     let (file, attributes) = client.create_how(&root, "file", createhow3::GUARDED(set)).unwrap();
     assert_eq!((attributes.mode, attributes.size), (0o604, 10));
     assert_eq!(client.lookup(&root, "file").unwrap().0, file);
-    // The mask of the server does not matter.
+    // The umask of the server is not applied.
     let (_, open) = client.create_how(&root, "open", createhow3::GUARDED(mode(0o666))).unwrap();
     assert_eq!(open.mode, 0o666);
     let (_, special) = client.create_how(&root, "setuid", createhow3::GUARDED(mode(0o4755))).unwrap();
@@ -29,7 +29,7 @@ fn a_file_is_created_with_its_attributes() {
 }
 
 #[test]
-fn unchecked_create_uses_and_guarded_create_refuses_what_exists() {
+fn unchecked_create_uses_and_guarded_create_refuses_an_existing_file() {
     let fixture = Fixture::new();
     fs::write(fixture.path("file"), b"content").unwrap();
     fs::create_dir(fixture.path("dir")).unwrap();
@@ -56,7 +56,7 @@ fn exclusive_create_can_be_repeated_with_the_same_verifier() {
     let (file, _) = client.create_how(&root, "file", exclusive(0x81)).unwrap();
     assert_eq!(client.create_how(&root, "file", exclusive(0x81)).unwrap().0, file);
     assert_eq!(client.create_how(&root, "file", exclusive(0x82)).unwrap_err(), nfsstat3::NFS3ERR_EXIST);
-    // Whoever has written to it has changed the mark.
+    // The verifier is stored in the times of the file, which a write changes.
     client.write(&file, 0, b"x").unwrap();
     assert_eq!(client.create_how(&root, "file", exclusive(0x81)).unwrap_err(), nfsstat3::NFS3ERR_EXIST);
 }

@@ -1,4 +1,4 @@
-//! Servers on directories of their own.
+//! Fixtures: NFS servers with a temporary directory that they export.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -17,18 +17,22 @@ use crate::client::Client;
 /// Name of the export of a fixture.
 pub(crate) const NAME: &str = "sbx-1";
 
-/// Running server with a directory that it exports.
+/// Running server in a temporary directory.
+///
+/// The directory has `root`, which is exported, and `state`, in which the server keeps its key and the tables of file
+/// handles.
 pub(crate) struct Fixture {
     pub(crate) server: NfsServer,
-    pub(crate) seen: Arc<Recorder>,
+    pub(crate) recorder: Arc<Recorder>,
     directory: TempDir,
 }
 
-/// Observer that keeps all it sees.
+/// Observer that records all of its calls.
 #[derive(Default)]
 pub(crate) struct Recorder {
     pub(crate) operations: Mutex<Vec<(Operation, Outcome)>>,
     pub(crate) bytes: Mutex<Vec<(Direction, u64)>>,
+    /// Names of exports, after `+` for a mount and after `-` for an unmount.
     pub(crate) mounts: Mutex<Vec<String>>,
     pub(crate) refusals: Mutex<Vec<RefusalReason>>,
 }
@@ -56,19 +60,19 @@ impl Observer for Recorder {
 }
 
 impl Fixture {
-    /// Starts a server with an export that has no limits.
+    /// Starts a server with an export that every client may mount and change.
     pub(crate) fn new() -> Self {
         Self::with_export(|export| export)
     }
 
-    /// Starts a server with an export.
+    /// Starts a server with an export that `set` has changed.
     pub(crate) fn with_export(set: impl FnOnce(Export) -> Export) -> Self {
         let fixture = Self::without_export(|settings| settings);
         fixture.server.add_export(set(fixture.export())).unwrap();
         fixture
     }
 
-    /// Starts a server with an export and limits.
+    /// Starts a server with an export and with limits that `set` has changed.
     pub(crate) fn with_limits(set: impl FnOnce(&mut Limits)) -> Self {
         let fixture = Self::without_export(|mut settings| {
             set(&mut settings.limits);
@@ -78,63 +82,67 @@ impl Fixture {
         fixture
     }
 
+    /// Starts a server without an export, with settings that `set` has changed.
     pub(crate) fn without_export(set: impl FnOnce(Settings) -> Settings) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("root")).unwrap();
-        let seen = Arc::new(Recorder::default());
+        let recorder = Arc::new(Recorder::default());
         let settings = set(settings(directory.path()));
-        let server = NfsServer::new(settings, Arc::clone(&seen) as Arc<dyn Observer>).unwrap();
+        let server = NfsServer::new(settings, Arc::clone(&recorder) as Arc<dyn Observer>).unwrap();
         server.start().unwrap();
-        Self { server, seen, directory }
+        Self { server, recorder, directory }
     }
 
-    /// Ends the server and starts another with the same export, as after a crash: nothing is told to the first.
+    /// Stops the server without a removal of its export. Starts another server with the same state, and adds the
+    /// export.
     pub(crate) fn restart(self) -> Self {
         self.restart_with(|export| export)
     }
 
-    /// Does the same with another description of the export.
+    /// Restarts the server like [`restart`](Self::restart), but adds the export that `set` returns.
     pub(crate) fn restart_with(self, set: impl FnOnce(Export) -> Export) -> Self {
         let fixture = self.restart_without_export();
         fixture.server.add_export(set(fixture.export())).unwrap();
         fixture
     }
 
-    /// Ends the server and starts another, to which the export is not added yet.
+    /// Restarts the server like [`restart`](Self::restart), but does not add the export.
     pub(crate) fn restart_without_export(self) -> Self {
         let Self { server, directory, .. } = self;
         drop(server);
-        let seen = Arc::new(Recorder::default());
-        let observer = Arc::clone(&seen) as Arc<dyn Observer>;
+        let recorder = Arc::new(Recorder::default());
+        let observer = Arc::clone(&recorder) as Arc<dyn Observer>;
         let server = NfsServer::new(settings(directory.path()), observer).unwrap();
         server.start().unwrap();
-        Self { server, seen, directory }
+        Self { server, recorder, directory }
     }
 
-    /// Returns the export of the directory.
+    /// Returns the directory as an export, which can be added to a server.
     pub(crate) fn export(&self) -> Export {
         Export::new(NAME, open(&self.root()), Identity::own())
     }
 
-    /// Exported directory.
+    /// Returns the path of the exported directory.
     pub(crate) fn root(&self) -> PathBuf {
         self.directory.path().join("root")
     }
 
-    /// File or directory in the exported directory.
+    /// Returns the path of a file or directory in the exported directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
     }
 
+    /// Returns the directory above the exported directory, which clients must not reach.
     pub(crate) fn outside(&self) -> &Path {
         self.directory.path()
     }
 
+    /// Connects a client.
     pub(crate) fn connect(&self) -> Client {
         Client::connect(self.server.get_server_info().port)
     }
 
-    /// Connects and mounts the export.
+    /// Connects a client and mounts the export. Returns the handle of the root, too.
     pub(crate) fn mount(&self) -> (Client, nfs_fh3) {
         let mut client = self.connect();
         let root = client.mount(&format!("/{NAME}")).unwrap();

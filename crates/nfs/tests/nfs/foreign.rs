@@ -1,4 +1,4 @@
-//! A foreign client, libnfs, with its tools and by a program in C.
+//! Tests with libnfs, an independent NFS client: with its tools, and with a program in C (`libnfs.c`).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,13 +9,14 @@ use workspace_test_support::requires;
 
 use crate::fixture::{Fixture, NAME};
 
+/// Runs a program, which must succeed.
 fn run(program: impl AsRef<OsStr>, arguments: &[&OsStr]) -> Output {
     let output = Command::new(&program).args(arguments).output().unwrap();
     assert!(output.status.success(), "{:?} {arguments:?}: {output:?}", program.as_ref());
     output
 }
 
-/// URL of a file of the export, as libnfs takes it.
+/// Returns the URL of a file of the export for libnfs.
 fn url(fixture: &Fixture, path: &str) -> String {
     let port = fixture.server.get_server_info().port;
     format!("nfs://127.0.0.1/{NAME}/{path}?nfsport={port}&mountport={port}")
@@ -50,7 +51,7 @@ fn the_tools_of_libnfs_copy_and_list_files() {
     }
 }
 
-/// Compiles `libnfs.c`.
+/// Compiles `libnfs.c`, and returns the path of the program.
 fn compile(directory: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/libnfs.c");
     let program = directory.join("libnfs");
@@ -59,7 +60,7 @@ fn compile(directory: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_program_with_libnfs_finds_what_it_expects() {
+fn a_c_program_uses_the_export_by_libnfs() {
     let has_library = Path::new("/usr/include/nfsc/libnfs.h").exists();
     if !requires(has_library, "libnfs (Debian package libnfs-dev)") {
         return;
@@ -67,5 +68,9 @@ fn a_program_with_libnfs_finds_what_it_expects() {
     let fixture = Fixture::new();
     let program = compile(fixture.outside());
     run(&program, &[url(&fixture, "").as_ref()]);
-    assert_eq!(fs::read_dir(fixture.root()).unwrap().count(), 0, "the program removes what it made");
+    assert_eq!(
+        fs::read_dir(fixture.root()).unwrap().count(),
+        0,
+        "the program removes the files that it has created"
+    );
 }

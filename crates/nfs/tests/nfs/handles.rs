@@ -1,4 +1,6 @@
-//! Handles: restarts, replaced roots, removed exports, and forgeries.
+//! Tests of file handles: restarts, replaced roots, removed exports, and forged handles.
+//!
+//! The server keeps a table of file handles for each export in its state directory.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -36,7 +38,7 @@ fn handles_survive_a_restart() {
 }
 
 #[test]
-fn a_damaged_table_keeps_what_was_written_before() {
+fn handles_stored_before_the_damage_of_a_table_stay_valid() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let first = client.create(&root, "first").unwrap();
@@ -53,9 +55,9 @@ fn a_damaged_table_keeps_what_was_written_before() {
     assert_ne!(again, last);
 }
 
-/// The threads that serve an export of another user may not write to the directory of the table.
+/// The threads that serve an export act as its user, who may not write to the directory of the table.
 #[test]
-fn the_table_of_another_user_is_written_anew_when_most_of_it_is_obsolete() {
+fn the_table_of_another_user_is_rewritten_when_most_of_it_is_obsolete() {
     if Identity::own().uid != 0 {
         return workspace_test_support::skip("only root can act as somebody else");
     }
@@ -71,14 +73,14 @@ fn the_table_of_another_user_is_written_anew_when_most_of_it_is_obsolete() {
         client.rename((&root, &names[0]), (&root, &names[1])).unwrap();
         client.rename((&root, &names[1]), (&root, &names[0])).unwrap();
     }
-    wait_until("the table is written anew", || length() < 10_000);
+    wait_until("the table is rewritten", || length() < 10_000);
     let again = open(&fixture.root());
     let fixture = fixture.restart_with(|_| Export::new(NAME, again, identity));
     fixture.connect().getattr(&file).unwrap();
 }
 
 #[test]
-fn handles_that_were_not_used_for_the_longest_time_are_stale_when_memory_is_used_up() {
+fn handles_without_recent_use_are_stale_when_the_memory_for_tables_is_used_up() {
     let fixture = Fixture::with_limits(|limits| limits.table_bytes = 1);
     let (mut client, root) = fixture.mount();
     let dir = client.mkdir(&root, "dir", mode(0o700)).unwrap();
@@ -93,7 +95,11 @@ fn handles_that_were_not_used_for_the_longest_time_are_stale_when_memory_is_used
         (cookie, is_end) = (entries.last().unwrap().cookie, end);
         client.getattr(&used).unwrap();
     }
-    assert_eq!(client.getattr(&idle).unwrap_err(), nfsstat3::NFS3ERR_STALE, "although it is open");
+    assert_eq!(
+        client.getattr(&idle).unwrap_err(),
+        nfsstat3::NFS3ERR_STALE,
+        "although the server has the file open"
+    );
     client.getattr(&dir).unwrap();
     client.getattr(&root).unwrap();
     let again = client.lookup(&root, "idle").unwrap().0;
@@ -102,7 +108,7 @@ fn handles_that_were_not_used_for_the_longest_time_are_stale_when_memory_is_used
 }
 
 #[test]
-fn changed_handles_are_refused() {
+fn forged_handles_are_refused() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let file = client.create(&root, "file").unwrap();
@@ -117,7 +123,7 @@ fn changed_handles_are_refused() {
         let forged = nfs_fh3 { data: Opaque::owned(vec![7; length]) };
         assert_eq!(client.getattr(&forged).unwrap_err(), nfsstat3::NFS3ERR_BADHANDLE, "{length} bytes");
     }
-    assert!(fixture.seen.refusals.lock().unwrap().contains(&RefusalReason::ForgedHandle));
+    assert!(fixture.recorder.refusals.lock().unwrap().contains(&RefusalReason::ForgedHandle));
 }
 
 #[test]
@@ -128,7 +134,7 @@ fn handles_of_another_server_are_refused() {
 }
 
 #[test]
-fn handles_do_not_reach_another_export() {
+fn handles_of_two_exports_cannot_be_combined() {
     let fixture = Fixture::new();
     let second = fixture.outside().join("second");
     fs::create_dir(&second).unwrap();
@@ -136,17 +142,17 @@ fn handles_do_not_reach_another_export() {
     let (mut client, root) = fixture.mount();
     let other = client.mount("/second").unwrap();
     let file = client.create(&root, "file").unwrap();
-    let foreign = client.create(&other, "foreign").unwrap();
+    let other_file = client.create(&other, "file").unwrap();
     assert_eq!(client.rename((&root, "file"), (&other, "x")).unwrap_err(), nfsstat3::NFS3ERR_XDEV);
     assert_eq!(client.link(&file, &other, "x").unwrap_err(), nfsstat3::NFS3ERR_XDEV);
-    assert_ne!(client.getattr(&file).unwrap().fsid, client.getattr(&foreign).unwrap().fsid);
+    assert_ne!(client.getattr(&file).unwrap().fsid, client.getattr(&other_file).unwrap().fsid);
     fixture.server.remove_export("second").unwrap();
-    assert_eq!(client.getattr(&foreign).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+    assert_eq!(client.getattr(&other_file).unwrap_err(), nfsstat3::NFS3ERR_STALE);
     client.getattr(&file).unwrap();
 }
 
 #[test]
-fn a_removed_export_is_stale_and_stays_so_when_it_is_added_again() {
+fn handles_of_a_removed_export_stay_stale_when_it_is_added_again() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let file = client.create(&root, "file").unwrap();
@@ -186,7 +192,7 @@ fn another_revision_of_the_same_directory_makes_handles_stale() {
 }
 
 #[test]
-fn a_detached_export_asks_clients_to_wait() {
+fn a_detached_export_asks_clients_to_try_again() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let file = client.create(&root, "file").unwrap();
@@ -198,7 +204,7 @@ fn a_detached_export_asks_clients_to_wait() {
 }
 
 #[test]
-fn a_removed_export_keeps_no_descriptor() {
+fn removal_of_an_export_closes_all_descriptors() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let dir = client.mkdir(&root, "dir", mode(0o700)).unwrap();
@@ -206,21 +212,21 @@ fn a_removed_export_keeps_no_descriptor() {
     client.write(&file, 0, b"x").unwrap();
     client.readdir(&dir, 0, 512).unwrap();
     let prefix = fixture.root();
-    let is_open = || {
+    let open_count = || {
         let links =
             fs::read_dir("/proc/self/fd").unwrap().filter_map(|it| fs::read_link(it.unwrap().path()).ok());
         links.filter(|path| path.starts_with(&prefix)).count()
     };
-    assert!(is_open() > 0);
+    assert!(open_count() > 0);
     fixture.server.remove_export(NAME).unwrap();
-    assert_eq!(is_open(), 0);
+    assert_eq!(open_count(), 0);
 }
 
-/// Gate that can be closed.
+/// Gate of an export that refuses access, without a wait, while it is true.
 #[derive(Default)]
-struct Closable(AtomicBool);
+struct ClosableGate(AtomicBool);
 
-impl Gate for Closable {
+impl Gate for ClosableGate {
     fn try_shared(&self) -> Option<GateGuard> {
         if self.0.load(Ordering::SeqCst) { None } else { Some(Box::new(())) }
     }
@@ -231,8 +237,8 @@ impl Gate for Closable {
 }
 
 #[test]
-fn operations_wait_for_the_gate_and_can_be_repeated() {
-    let gate = Arc::new(Closable::default());
+fn a_closed_gate_asks_clients_to_try_again() {
+    let gate = Arc::new(ClosableGate::default());
     let fixture = Fixture::with_export(|export| export.gate(Arc::clone(&gate) as Arc<dyn Gate>));
     let (mut client, root) = fixture.mount();
     gate.0.store(true, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Input and behaviour of attackers.
+//! Hostile clients and local processes: malformed input, excess of connections, and races.
 
 use std::collections::HashSet;
 use std::fs;
@@ -43,7 +43,7 @@ fn many_pipelined_requests_are_all_answered() {
 }
 
 #[test]
-fn records_that_are_no_calls_close_their_connection_only() {
+fn a_record_that_is_not_a_call_closes_only_its_connection() {
     let fixture = Fixture::new();
     let (mut good, root) = fixture.mount();
     let garbage: [&[u8]; 5] = [
@@ -59,7 +59,7 @@ fn records_that_are_no_calls_close_their_connection_only() {
         assert!(bad.receive().is_none(), "{data:?}");
         good.getattr(&root).unwrap();
     }
-    let refusals = fixture.seen.refusals.lock().unwrap();
+    let refusals = fixture.recorder.refusals.lock().unwrap();
     assert_eq!(*refusals, [RefusalReason::MalformedRecord; 5]);
 }
 
@@ -89,7 +89,7 @@ fn cut_and_mangled_arguments_are_answered_or_close_the_connection() {
 }
 
 #[test]
-fn calls_with_other_handles_displace_no_replies() {
+fn calls_with_foreign_or_invalid_handles_displace_no_kept_replies() {
     let fixture = Fixture::new();
     let other = fixture.outside().join("other");
     fs::create_dir(&other).unwrap();
@@ -106,6 +106,7 @@ fn calls_with_other_handles_displace_no_replies() {
     };
     let other = client.mount("/other").unwrap();
     let forged = nfs_fh3 { data: Opaque::owned(vec![7; 32]) };
+    // More calls than the server keeps replies.
     for (handle, status) in [
         (forged, nfsstat3::NFS3ERR_BADHANDLE),
         (stale, nfsstat3::NFS3ERR_STALE),
@@ -120,13 +121,13 @@ fn calls_with_other_handles_displace_no_replies() {
 }
 
 #[test]
-fn half_records_do_not_stop_others() {
+fn clients_that_stop_within_a_record_do_not_stop_others() {
     let fixture = Fixture::new();
-    let half = record(next_xid(), NFS, 0, &Void);
-    let stalled: Vec<Client> = (1..half.len())
+    let call = record(next_xid(), NFS, 0, &Void);
+    let stalled: Vec<Client> = (1..call.len())
         .map(|cut| {
             let mut client = fixture.connect();
-            client.send(&half[..cut]);
+            client.send(&call[..cut]);
             client
         })
         .collect();
@@ -137,7 +138,7 @@ fn half_records_do_not_stop_others() {
 }
 
 #[test]
-fn connections_are_limited_and_those_of_nobody_make_room_first() {
+fn at_the_limit_the_oldest_connection_that_has_used_no_export_is_closed() {
     let fixture = Fixture::with_limits(|limits| limits.connections_per_client = 3);
     let (mut mounted, root) = fixture.mount();
     mounted.getattr(&root).unwrap();
@@ -150,14 +151,14 @@ fn connections_are_limited_and_those_of_nobody_make_room_first() {
         assert!(open[count - 1].receive().is_none(), "the oldest was closed");
         mounted.getattr(&root).unwrap();
     }
-    // A connection is closed before that is reported.
+    // The server closes a connection before it reports that to the observer.
     wait_until("the refusals are reported", || {
-        *fixture.seen.refusals.lock().unwrap() == [RefusalReason::Connections; 20]
+        *fixture.recorder.refusals.lock().unwrap() == [RefusalReason::Connections; 20]
     });
 }
 
 #[test]
-fn connections_that_are_opened_and_dropped_leave_nothing() {
+fn connections_that_are_opened_and_dropped_leave_no_descriptors() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let port = fixture.server.get_server_info().port;
@@ -167,7 +168,7 @@ fn connections_that_are_opened_and_dropped_leave_nothing() {
     }
     client.getattr(&root).unwrap();
     let fds = || fs::read_dir("/proc/self/fd").unwrap().count();
-    wait_until("all are closed", || fds() < 200);
+    wait_until("all descriptors are closed", || fds() < 200);
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn an_idle_connection_is_closed() {
 }
 
 #[test]
-fn a_client_that_reads_no_replies_stops_itself_alone() {
+fn a_client_that_reads_no_replies_stops_no_others() {
     let fixture = Fixture::new();
     fs::write(fixture.path("file"), vec![5; 1 << 20]).unwrap();
     let (mut client, root) = fixture.mount();
@@ -193,7 +194,7 @@ fn a_client_that_reads_no_replies_stops_itself_alone() {
     assert_eq!(client.read(&file, 0, 10).unwrap().0, [5; 10]);
 }
 
-/// Somebody inside replaces directories and files by symlinks that lead outside, again and again.
+/// A local process replaces directories and files in the export by symlinks to the outside, again and again.
 #[test]
 fn symlink_races_do_not_lead_outside() {
     let fixture = Fixture::new();
@@ -205,16 +206,16 @@ fn symlink_races_do_not_lead_outside() {
     symlink(&outside, fixture.path("trap")).unwrap();
     symlink(outside.join("file"), fixture.path("dir/trap")).unwrap();
     let (mut client, root) = fixture.mount();
-    let is_over = AtomicBool::new(false);
+    let is_done = AtomicBool::new(false);
     let swap = |one: &str, other: &str| {
         let flags = rustix::fs::RenameFlags::EXCHANGE;
         let (one, other) = (fixture.path(one), fixture.path(other));
-        // One of them may be away because of the other swap.
+        // An entry may be missing, because another swap has moved the directory.
         rustix::fs::renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, other, flags).ok();
     };
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            while !is_done.load(Ordering::Relaxed) {
                 swap("dir", "trap");
                 swap("dir/file", "dir/trap");
                 swap("trap/file", "trap/trap");
@@ -233,7 +234,7 @@ fn symlink_races_do_not_lead_outside() {
                 client.remove(&dir, format!("new-{round}")).ok();
             }
         }
-        is_over.store(true, Ordering::Relaxed);
+        is_done.store(true, Ordering::Relaxed);
     });
     assert_eq!(fs::read(outside.join("file")).unwrap(), b"secret");
     assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);

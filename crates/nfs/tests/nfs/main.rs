@@ -1,7 +1,7 @@
-//! Contract of the NFS server, over the wire, on real directories.
+//! Tests of the NFS server over TCP, with real directories.
 //!
-//! The client encodes with `nfs3_types`, which the server does not use: a mistake in one codec is not repeated by the
-//! other.
+//! The client encodes with the crate `nfs3_types`, which the server does not use. So a mistake in the server's codec is
+//! not hidden by the same mistake in the client.
 
 #![cfg(target_os = "linux")]
 
@@ -9,6 +9,7 @@ mod access;
 mod attributes;
 mod child;
 mod client;
+mod contract;
 mod create;
 mod fixture;
 mod foreign;

@@ -1,4 +1,4 @@
-//! Functions that manage a server.
+//! Tests of the functions that manage a server: start, stop, and changes of its exports.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -25,12 +25,12 @@ fn a_server_is_started_and_stopped() {
     assert!(!server.is_running());
     assert!(client.receive().is_none(), "the connection is closed");
     server.start().unwrap();
-    assert_eq!(server.get_server_info().port, info.port, "a free port is used again");
+    assert_eq!(server.get_server_info().port, info.port, "the server listens on its former port");
     fixture.connect().getattr(&root).unwrap();
 }
 
 #[test]
-fn the_next_port_is_used_when_one_is_taken() {
+fn the_next_configured_port_is_used_if_one_is_taken() {
     let first = Fixture::new();
     let taken = first.server.get_server_info().port;
     let second = Fixture::without_export(|mut settings| {
@@ -83,16 +83,16 @@ fn names_and_roots_are_checked() {
 }
 
 #[test]
-fn exports_come_and_go_under_clients_that_work() {
+fn exports_are_added_and_removed_while_clients_use_them() {
     let fixture = Fixture::new();
-    let is_over = AtomicBool::new(false);
+    let is_done = AtomicBool::new(false);
     let port = fixture.server.get_server_info().port;
     thread::scope(|scope| {
         for worker in 0..4 {
-            let is_over = &is_over;
+            let is_done = &is_done;
             scope.spawn(move || {
                 let mut client = Client::connect(port);
-                while !is_over.load(Ordering::Relaxed) {
+                while !is_done.load(Ordering::Relaxed) {
                     let Ok(root) = client.mount("/sbx-1") else { continue };
                     for number in 0..20 {
                         let Ok(file) = client.create(&root, format!("{worker}-{number}")) else { continue };
@@ -111,7 +111,7 @@ fn exports_come_and_go_under_clients_that_work() {
                 }
             }
         }
-        is_over.store(true, Ordering::Relaxed);
+        is_done.store(true, Ordering::Relaxed);
     });
     fixture.mount();
 }

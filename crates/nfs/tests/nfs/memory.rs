@@ -1,4 +1,7 @@
-//! Bound of the memory that large requests and replies take.
+//! Tests of the bound of the memory for large requests and replies.
+//!
+//! The server needs a *permit* to hold a large request or its reply in memory. Their number is limited, in total and
+//! for each client address.
 
 use std::fs;
 use std::io::Write;
@@ -14,19 +17,19 @@ use workspace_test_support::wait_until;
 use crate::client::{Client, NFS, decode_all, next_xid, record};
 use crate::fixture::Fixture;
 
-/// Longest content of a READ or WRITE.
+/// Maximum length of the content of a READ or WRITE, in bytes.
 const IO_MAX: usize = 1 << 20;
 
 /// Addresses of two clients.
 const CLIENTS: [Ipv4Addr; 2] = [Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)];
 
-/// Returns the record of a READ of 1 MiB.
+/// Encodes a READ of 1 MiB, with its record mark.
 fn long_read(file: &nfs_fh3) -> Vec<u8> {
     let arguments = READ3args { file: file.clone(), offset: 0, count: 1 << 20 };
     record(next_xid(), NFS, 6, &arguments)
 }
 
-/// Returns the record of a WRITE of 1 MiB.
+/// Encodes a WRITE of 1 MiB, with its record mark.
 fn long_write(file: &nfs_fh3) -> Vec<u8> {
     let data = Opaque::owned(vec![7; IO_MAX]);
     let (count, stable) = (1 << 20, stable_how::UNSTABLE);
@@ -52,7 +55,7 @@ impl Server {
         Client::connect_from(source, self.fixture.server.get_server_info().port)
     }
 
-    /// Connects a client that sends the beginning of a long WRITE and no more.
+    /// Connects a client that sends only the first `sent` bytes of a long WRITE.
     fn stall(&self, sent: usize) -> Client {
         let mut client = self.fixture.connect();
         // The server may have closed the connection before all was sent.
@@ -60,6 +63,7 @@ impl Server {
         client
     }
 
+    /// Returns the number of permits that are held.
     fn large_requests(&self) -> usize {
         self.fixture.server.large_requests()
     }
@@ -68,7 +72,7 @@ impl Server {
         wait_until("all permits are released", || self.large_requests() == 0);
     }
 
-    /// Waits until every large request has ended, and checks that another is served.
+    /// Waits until all permits are released, and checks that another large request succeeds.
     fn assert_all_released(&self) {
         self.wait_until_released();
         let (read, _) = self.fixture.connect().read(&self.file, 0, 1 << 20).unwrap();
@@ -76,7 +80,7 @@ impl Server {
     }
 }
 
-/// Sets three permits, and two for each address, which stalled clients keep.
+/// Allows three permits, and two for each client address. Sets timeouts so long that stalled clients keep theirs.
 fn never_time_out(limits: &mut Limits) {
     limits.large_requests = 3;
     limits.large_requests_per_client = 2;
@@ -120,10 +124,11 @@ fn a_stalled_record_closes_its_connection_and_an_idle_one_stays() {
     let server = Server::start(|limits| limits.transfer_timeout = Duration::from_millis(50));
     let mut idle = server.fixture.connect();
     idle.null();
-    for sent in [1, 3, 4, 20, 1000, 20_000, 600_000] {
+    // 16 KiB are as much as the server requests when it does not know the length of the record.
+    for sent in [1, 3, 4, 20, 1000, 16 * 1024, 20_000, 600_000] {
         assert!(server.stall(sent).receive().is_none(), "{sent} bytes were sent");
     }
-    // It was without a request for longer than each of the others.
+    // This connection had no request for longer than `transfer_timeout`, but it stopped between two records.
     idle.null();
     server.wait_until_released();
 }
@@ -168,7 +173,7 @@ fn more_large_requests_than_permits_all_succeed() {
     }
 }
 
-/// Writes and reads a file of its own, 1 MiB at a time.
+/// Connects a client that writes and reads a file of its own, 1 MiB at a time.
 fn read_and_write(server: &Server, source: Ipv4Addr, client: usize) {
     let mut connection = server.connect_from(source);
     let root = connection.mount(&format!("/{}", crate::fixture::NAME)).unwrap();

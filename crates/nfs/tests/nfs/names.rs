@@ -1,4 +1,4 @@
-//! Names, and the way up.
+//! Tests of names in calls: `.`, `..`, invalid names, and symlinks.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,7 @@ use crate::client::mode;
 use crate::fixture::Fixture;
 
 #[test]
-fn the_way_up_ends_at_the_root() {
+fn the_parent_of_the_root_is_the_root() {
     let fixture = Fixture::new();
     fs::create_dir_all(fixture.path("a/b")).unwrap();
     fs::write(fixture.outside().join("secret"), b"").unwrap();
@@ -26,7 +26,7 @@ fn the_way_up_ends_at_the_root() {
 }
 
 #[test]
-fn a_directory_that_was_moved_outside_leads_nowhere() {
+fn the_parent_of_a_directory_that_was_moved_out_of_the_export_is_stale() {
     let fixture = Fixture::new();
     fs::create_dir_all(fixture.path("a/b")).unwrap();
     let (mut client, root) = fixture.mount();
@@ -61,7 +61,7 @@ fn names_with_slashes_and_nul_and_long_names_are_refused() {
 }
 
 #[test]
-fn the_names_of_this_and_the_parent_directory_are_not_changed() {
+fn dot_and_dot_dot_cannot_be_created_removed_or_renamed() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let dir = client.mkdir(&root, "dir", mode(0o700)).unwrap();
@@ -82,8 +82,8 @@ fn names_are_bytes() {
     let name = b"\xff\xfe caf\xe9 \n*";
     let file = client.create(&root, name).unwrap();
     assert_eq!(client.lookup(&root, name).unwrap().0, file);
-    let inside: Vec<_> = fs::read_dir(fixture.root()).unwrap().map(|it| it.unwrap().file_name()).collect();
-    assert_eq!(inside[0].as_bytes(), name);
+    let local: Vec<_> = fs::read_dir(fixture.root()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(local[0].as_bytes(), name);
     let (listed, _) = client.readdirplus(&root, 0, 8192).unwrap();
     assert!(listed.iter().any(|it| it.name == name && it.handle.as_ref() == Some(&file)));
     let fixture = fixture.restart();
@@ -108,7 +108,7 @@ fn symlinks_are_not_followed() {
 }
 
 #[test]
-fn lookups_say_what_is_missing() {
+fn lookup_distinguishes_a_missing_entry_from_a_file_as_directory() {
     let fixture = Fixture::new();
     fs::write(fixture.path("file"), b"").unwrap();
     let (mut client, root) = fixture.mount();

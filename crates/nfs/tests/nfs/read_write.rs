@@ -1,4 +1,4 @@
-//! READ, WRITE, COMMIT.
+//! Tests of READ, WRITE and COMMIT.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -38,7 +38,7 @@ fn content_is_read_and_written_at_any_offset() {
     assert_eq!(client.read(&file, far - 1, 10).unwrap(), (b"\0far".to_vec(), true));
     let used = client.getattr(&file).unwrap().used;
     assert!(used < 8 << 20, "the file is sparse, but uses {used} bytes");
-    let bytes = fixture.seen.bytes.lock().unwrap();
+    let bytes = fixture.recorder.bytes.lock().unwrap();
     assert!(bytes.contains(&(Direction::Write, 1 << 20)) && bytes.contains(&(Direction::Read, 5)));
 }
 
@@ -65,7 +65,7 @@ fn a_read_that_is_longer_than_the_limit_is_cut() {
 }
 
 #[test]
-fn impossible_offsets_are_too_big() {
+fn offsets_and_lengths_above_the_kernels_maximum_fail_with_fbig() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let file = client.create(&root, "file").unwrap();
@@ -89,7 +89,7 @@ fn every_stability_is_granted_and_the_verifier_stays() {
     }
     let committed = client.commit(&file).unwrap();
     assert_eq!(committed.verf.0, first.verf.0);
-    // The kernel keeps what was written when the server ends.
+    // The end of the server loses no data, because the kernel has it.
     let fixture = fixture.restart();
     let mut client = fixture.connect();
     assert_eq!(client.commit(&file).unwrap().verf.0, first.verf.0);
@@ -97,7 +97,7 @@ fn every_stability_is_granted_and_the_verifier_stays() {
 }
 
 #[test]
-fn the_owner_writes_to_files_that_it_may_not_open() {
+fn the_owner_reads_and_writes_files_whose_permissions_forbid_it() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     // As `git` does: the file is created without write permission, and then written.
@@ -114,24 +114,24 @@ fn the_owner_writes_to_files_that_it_may_not_open() {
 }
 
 #[test]
-fn both_sides_see_the_changes_of_the_other_at_once() {
+fn clients_and_local_processes_see_changes_of_each_other_at_once() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let file = client.create(&root, "file").unwrap();
     client.write(&file, 0, b"client").unwrap();
     assert_eq!(fs::read(fixture.path("file")).unwrap(), b"client");
-    let inside = fs::OpenOptions::new().write(true).open(fixture.path("file")).unwrap();
-    inside.write_all_at(b"INSIDE of", 0).unwrap();
-    assert_eq!(client.read(&file, 0, 100).unwrap(), (b"INSIDE of".to_vec(), true));
-    inside.set_len(2).unwrap();
-    assert_eq!(client.read(&file, 0, 100).unwrap(), (b"IN".to_vec(), true));
+    let local = fs::OpenOptions::new().write(true).open(fixture.path("file")).unwrap();
+    local.write_all_at(b"LOCAL too", 0).unwrap();
+    assert_eq!(client.read(&file, 0, 100).unwrap(), (b"LOCAL too".to_vec(), true));
+    local.set_len(2).unwrap();
+    assert_eq!(client.read(&file, 0, 100).unwrap(), (b"LO".to_vec(), true));
     assert_eq!(client.getattr(&file).unwrap().size, 2);
     fs::set_permissions(fixture.path("file"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(client.getattr(&file).unwrap().mode, 0o600);
 }
 
 #[test]
-fn files_of_other_kinds_are_neither_read_nor_written() {
+fn only_regular_files_are_read_and_written() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let pipe = client.mknod(&root, "pipe", mknoddata3::NF3FIFO(mode(0o600))).unwrap().0;
@@ -144,7 +144,8 @@ fn files_of_other_kinds_are_neither_read_nor_written() {
     assert_eq!(client.write(&root, 0, b"x").unwrap_err(), nfsstat3::NFS3ERR_ISDIR);
 }
 
-/// Returns true if this process has the file open for writing. It could not be executed then.
+/// Returns true if this process, in which the server runs, has a file open for writing. The file could not be executed
+/// then.
 fn is_open_for_writing(path: &Path) -> bool {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap().map(|it| it.unwrap());
     let mut of_file = descriptors.filter(|it| fs::read_link(it.path()).is_ok_and(|link| link == path));
@@ -156,12 +157,12 @@ fn is_open_for_writing(path: &Path) -> bool {
 }
 
 #[test]
-fn a_file_that_was_written_is_not_open_for_writing() {
+fn a_file_is_not_open_for_writing_after_a_commit_or_a_stable_write() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     for (name, stability) in [("unstable", stable_how::UNSTABLE), ("stable", stable_how::FILE_SYNC)] {
         let file = client.create(&root, name).unwrap();
-        assert!(is_open_for_writing(&fixture.path(name)), "it is about to be written");
+        assert!(is_open_for_writing(&fixture.path(name)), "the descriptor is kept for the first write");
         let written = client.write_stable(&file, 0, b"#!/bin/sh", stability).unwrap();
         if matches!(written.committed, stable_how::UNSTABLE) {
             client.commit(&file).unwrap();
@@ -170,6 +171,7 @@ fn a_file_that_was_written_is_not_open_for_writing() {
     }
 }
 
+/// Disk limit that refuses everything while it is true.
 struct Full(AtomicBool);
 
 impl DiskLimit for Full {
@@ -179,7 +181,7 @@ impl DiskLimit for Full {
 }
 
 #[test]
-fn a_full_disk_limit_refuses_writes_and_new_files_but_no_removal() {
+fn a_reached_disk_limit_refuses_writes_and_new_files_but_no_removal() {
     let limit = Arc::new(Full(AtomicBool::new(false)));
     let fixture = Fixture::with_export(|export| export.disk_limit(Arc::clone(&limit) as Arc<dyn DiskLimit>));
     let (mut client, root) = fixture.mount();
@@ -198,9 +200,9 @@ fn a_full_disk_limit_refuses_writes_and_new_files_but_no_removal() {
     assert_eq!(fs::metadata(fixture.path("new")).unwrap().size(), 0);
 }
 
-/// The kernel lets whoever opens the file wait for the holder of the lease, up to 45 seconds.
+/// If a local process holds a lease of a file, the kernel makes `open` wait up to 45 seconds. The server must not wait.
 #[test]
-fn a_lease_of_a_program_makes_clients_try_again_instead_of_waiting() {
+fn a_lease_of_a_local_process_makes_clients_try_again_instead_of_waiting() {
     let fixture = Fixture::new();
     fs::write(fixture.path("file"), b"content").unwrap();
     let (mut client, root) = fixture.mount();

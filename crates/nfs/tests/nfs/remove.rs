@@ -1,4 +1,4 @@
-//! REMOVE and RMDIR.
+//! Tests of REMOVE, RMDIR and LINK, and of repeated calls, which must not be executed twice.
 
 use std::fs;
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,7 +13,7 @@ use crate::client::{Client, NFS, at, decode_all, is_complete, mode, next_xid, re
 use crate::fixture::Fixture;
 
 #[test]
-fn removed_files_are_gone_and_their_handles_stale() {
+fn handles_of_removed_files_and_directories_are_stale() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let file = client.create(&root, "file").unwrap();
@@ -28,7 +28,7 @@ fn removed_files_are_gone_and_their_handles_stale() {
 }
 
 #[test]
-fn each_kind_has_its_own_procedure() {
+fn remove_refuses_directories_and_rmdir_refuses_files() {
     let fixture = Fixture::new();
     fs::create_dir_all(fixture.path("dir/below")).unwrap();
     fs::write(fixture.path("file"), b"").unwrap();
@@ -41,7 +41,7 @@ fn each_kind_has_its_own_procedure() {
 }
 
 #[test]
-fn a_handle_lives_as_long_as_one_of_its_links() {
+fn a_handle_is_valid_until_the_last_link_of_its_file_is_removed() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let dir = client.mkdir(&root, "dir", mode(0o700)).unwrap();
@@ -59,7 +59,7 @@ fn a_handle_lives_as_long_as_one_of_its_links() {
 }
 
 #[test]
-fn links_are_refused_where_they_cannot_be() {
+fn link_fails_for_directories_and_existing_names() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let dir = client.mkdir(&root, "dir", mode(0o700)).unwrap();
@@ -83,7 +83,7 @@ fn a_call_that_is_sent_again_gets_its_first_reply() {
     let first = client.receive().unwrap();
     client.send(&remove);
     assert_eq!(client.receive().unwrap(), first);
-    // A client that has lost its connection comes from another port.
+    // A client that has lost its connection connects from another port.
     let mut again = Client::connect(fixture.server.get_server_info().port);
     again.send(&remove);
     let (_, result) = again.receive_result();
@@ -92,15 +92,22 @@ fn a_call_that_is_sent_again_gets_its_first_reply() {
     assert_eq!(client.remove(&root, "file").unwrap_err(), nfsstat3::NFS3ERR_NOENT);
 }
 
-/// Gate behind which changes wait.
+/// Gate of an export that stops operations which change files until the test lets them go on.
 #[derive(Default)]
-struct Halting {
-    /// Changes wait, and whether one does.
-    state: Mutex<(bool, bool)>,
+struct PausingGate {
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
-impl Gate for Halting {
+#[derive(Default)]
+struct GateState {
+    /// True while changes must wait.
+    is_paused: bool,
+    /// True when a change has begun.
+    has_begun: bool,
+}
+
+impl Gate for PausingGate {
     fn try_shared(&self) -> Option<GateGuard> {
         Some(Box::new(()))
     }
@@ -111,28 +118,29 @@ impl Gate for Halting {
 
     fn changing(&self) {
         let mut state = self.state.lock().unwrap();
-        state.1 = true;
-        drop(self.changed.wait_while(state, |state| state.0).unwrap());
+        state.has_begun = true;
+        drop(self.changed.wait_while(state, |state| state.is_paused).unwrap());
     }
 }
 
 #[test]
 fn a_connection_that_waits_for_the_first_reply_serves_other_calls() {
-    let gate = Arc::new(Halting::default());
+    let gate = Arc::new(PausingGate::default());
     let fixture = Fixture::with_export(|export| export.gate(Arc::clone(&gate) as Arc<dyn Gate>));
     let (mut client, root) = fixture.mount();
     client.create(&root, "file").unwrap();
-    *gate.state.lock().unwrap() = (true, false);
+    *gate.state.lock().unwrap() = GateState { is_paused: true, has_begun: false };
     let remove = record(next_xid(), NFS, 12, &REMOVE3args { object: at(&root, b"file") });
     client.send(&remove);
-    wait_until("the first call is executed", || gate.state.lock().unwrap().1);
+    wait_until("the first call is executed", || gate.state.lock().unwrap().has_begun);
     let mut again = fixture.connect();
     again.send(&remove);
-    // The next call is not in the socket yet when that one is read, which would wake another thread.
+    // The server must read the repeated call before the next call arrives. Otherwise it would use another thread
+    // because of the arrived bytes.
     sleep(Duration::from_millis(300));
     again.stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     again.null();
-    gate.state.lock().unwrap().0 = false;
+    gate.state.lock().unwrap().is_paused = false;
     gate.changed.notify_all();
     assert_eq!(client.receive().unwrap(), again.receive().unwrap());
 }

@@ -1,4 +1,4 @@
-//! RENAME by clients, and renames that the server does not see.
+//! Tests of RENAME, and of renames by local processes, of which the server is not told.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ fn handles_follow_renames_by_clients() {
 }
 
 #[test]
-fn a_rename_replaces_a_file_whose_handle_is_stale_then() {
+fn the_handle_of_a_file_that_a_rename_replaces_is_stale() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let new = client.create(&root, "new").unwrap();
@@ -52,7 +52,7 @@ fn a_rename_between_two_names_of_one_file_changes_nothing() {
 }
 
 #[test]
-fn renames_are_refused_where_they_cannot_be() {
+fn impossible_renames_are_refused() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     let dir = client.mkdir(&root, "dir", mode(0o700)).unwrap();
@@ -70,7 +70,7 @@ fn renames_are_refused_where_they_cannot_be() {
 }
 
 #[test]
-fn handles_follow_renames_inside() {
+fn handles_follow_renames_by_local_processes() {
     let fixture = Fixture::new();
     fs::create_dir_all(fixture.path("a/b/c")).unwrap();
     fs::create_dir(fixture.path("other")).unwrap();
@@ -83,7 +83,7 @@ fn handles_follow_renames_inside() {
     fs::rename(fixture.path("a/b/c/file"), fixture.path("a/b/c/renamed")).unwrap();
     assert_eq!(client.read(&file, 0, 100).unwrap().0, b"content");
     fs::rename(fixture.path("a/b"), fixture.path("other/b")).unwrap();
-    // Nothing of it is open any more.
+    // After a restart, the server has no open descriptors of these directories.
     let fixture = fixture.restart();
     let mut client = fixture.connect();
     assert_eq!(client.read(&file, 0, 100).unwrap().0, b"content");
@@ -92,12 +92,12 @@ fn handles_follow_renames_inside() {
 }
 
 #[test]
-fn a_file_that_took_the_place_of_another_has_another_handle() {
+fn a_file_that_replaces_another_has_another_handle() {
     let fixture = Fixture::new();
     fs::write(fixture.path("file"), b"old").unwrap();
     let (mut client, root) = fixture.mount();
     let old = client.lookup(&root, "file").unwrap().0;
-    // As editors save.
+    // Editors save a file in this way.
     fs::write(fixture.path("file.new"), b"new").unwrap();
     fs::rename(fixture.path("file.new"), fixture.path("file")).unwrap();
     assert_eq!(client.getattr(&old).unwrap_err(), nfsstat3::NFS3ERR_STALE);
@@ -108,7 +108,7 @@ fn a_file_that_took_the_place_of_another_has_another_handle() {
 }
 
 #[test]
-fn an_inode_that_is_used_again_is_another_file() {
+fn files_with_the_same_reused_inode_number_have_different_handles() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
     fs::write(fixture.path("file"), b"0").unwrap();

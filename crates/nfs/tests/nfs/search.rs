@@ -1,4 +1,7 @@
-//! Searches for files that were moved inside, where the server does not see it.
+//! Searches for files that a local process has moved, of which the server is not told.
+//!
+//! A search is a walk over the exported tree. It finds all moved files at once. For a while after a walk, no other walk
+//! starts; clients get JUKEBOX then, which asks them to try again.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -33,8 +36,8 @@ fn assert_contents(client: &mut Client, names: &[String], files: &[nfs_fh3]) {
     }
 }
 
-/// Repeats a call as clients do while the server asks them to wait.
-fn patiently<T>(mut call: impl FnMut() -> Answer<T>) -> Answer<T> {
+/// Repeats a call while the server asks the client to try again later, for at most four seconds.
+fn retry_jukebox<T>(mut call: impl FnMut() -> Answer<T>) -> Answer<T> {
     let began = Instant::now();
     loop {
         match call() {
@@ -46,7 +49,7 @@ fn patiently<T>(mut call: impl FnMut() -> Answer<T>) -> Answer<T> {
     }
 }
 
-/// A walk ended where it found its file, but made all files that it had not reached stale.
+/// Regression test: a walk ended when it found its file, and made all files stale that it had not reached.
 #[test]
 fn files_that_were_moved_together_into_a_subdirectory_keep_their_handles() {
     let fixture = Fixture::new();
@@ -89,12 +92,12 @@ fn directories_that_were_moved_together_keep_their_handles() {
     for name in names(3) {
         fs::rename(fixture.path(&name), fixture.path("sub").join(&name)).unwrap();
     }
-    // Nothing is open any more.
+    // After a restart, the server has no open descriptors of these directories.
     let fixture = fixture.restart();
     assert_contents(&mut fixture.connect(), &names(3), &files);
 }
 
-/// One walk finds them all, so no client has to wait for the next.
+/// One walk finds all files, so no client gets JUKEBOX.
 #[test]
 fn many_moved_files_are_found_by_one_walk() {
     let fixture = Fixture::new();
@@ -115,7 +118,7 @@ fn many_moved_files_are_found_by_one_walk() {
     });
 }
 
-/// One walk tells that they are gone, so no client has to wait for the next.
+/// One walk shows that all files were removed, so no client gets JUKEBOX.
 #[test]
 fn many_removed_files_are_stale_at_once() {
     let fixture = Fixture::new();
@@ -132,12 +135,13 @@ fn many_removed_files_are_stale_at_once() {
     }
 }
 
-/// A walk that could not read a directory made all files in it stale, also when it could be read again.
+/// Regression test: a walk that could not read a directory made all files in it stale, even when the directory could be
+/// read again.
 #[test]
 fn a_directory_that_could_not_be_read_makes_no_other_file_stale() {
     let fixture = Fixture::without_export(|settings| settings);
     let own = Identity::own();
-    // Permissions do not bind root.
+    // Permissions do not restrict root.
     let identity = if own.uid == 0 { Identity { uid: 54_321, gid: 54_321 } } else { own };
     let hidden = fixture.path("hidden");
     fs::create_dir(&hidden).unwrap();
@@ -155,17 +159,17 @@ fn a_directory_that_could_not_be_read_makes_no_other_file_stale() {
     assert_eq!(client.getattr(&files[0]).unwrap_err(), nfsstat3::NFS3ERR_STALE);
     fs::set_permissions(&hidden, PermissionsExt::from_mode(0o700)).unwrap();
     for file in &files {
-        patiently(|| client.getattr(file)).unwrap();
+        retry_jukebox(|| client.getattr(file)).unwrap();
     }
 }
 
 #[test]
 fn a_search_that_failed_makes_no_file_stale() {
-    // The limit of descriptors is that of a process.
+    // The limit of descriptors applies to a whole process, so the test needs a process of its own.
     ChildProcess::start("search-without-descriptors", &[]).finish().assert_success();
 }
 
-/// Role of a child.
+/// Body of the child process of [`a_search_that_failed_makes_no_file_stale`].
 pub(crate) fn search_without_descriptors() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mount();
@@ -178,11 +182,11 @@ pub(crate) fn search_without_descriptors() {
     }
     setrlimit(Resource::Nofile, Rlimit { current: Some(200), ..getrlimit(Resource::Nofile) }).unwrap();
     let mut taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
-    // So many that the walk fails on its way.
+    // Six descriptors are left: too few for a walk to the bottom of the tree.
     taken.truncate(taken.len() - 6);
     assert_eq!(client.getattr(&files[0]).unwrap_err(), nfsstat3::NFS3ERR_JUKEBOX);
     drop(taken);
     for file in &files {
-        patiently(|| client.getattr(file)).unwrap();
+        retry_jukebox(|| client.getattr(file)).unwrap();
     }
 }

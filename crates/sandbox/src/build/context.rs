@@ -45,6 +45,7 @@ pub struct BuildContext {
 #[derive(Debug)]
 pub(super) struct ContextFiles {
     store: Store,
+    /// Reference to the snapshot in the store, which keeps it.
     reference: String,
     snapshot: Snapshot,
 }

@@ -38,6 +38,7 @@ pub enum BuildEvent {
 pub(super) struct Reports {
     sender: mpsc::Sender<BuildEvent>,
     cancel: Cancel,
+    /// Number of bytes of output that may still be sent.
     output_left: u64,
     limit: u64,
 }

@@ -75,6 +75,7 @@ impl Service {
     }
 }
 
+/// Makes a template of a finished build. Returns it, and false if the newest version has the same content already.
 fn publish(store: &Store, templates: &Templates, finished: &Finished) -> Result<(ImportedTemplate, bool)> {
     let Finished { name, version, root, .. } = finished;
     let newest = templates.versions(name).map_err(TemplateError::from)?.pop();

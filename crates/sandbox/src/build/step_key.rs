@@ -75,6 +75,7 @@ mod tests {
 
     use super::*;
 
+    /// Returns a root filesystem; `tree` is each byte of the id of its tree.
     fn root(tree: u8, template: &str) -> SnapshotRoot {
         let (tree, times) = (NodeId::from_bytes([tree; 32]).into(), NodeId::from_bytes([9; 32]));
         SnapshotRoot { tree, times, template: template.to_owned() }

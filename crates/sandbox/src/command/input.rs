@@ -18,6 +18,7 @@ pub(crate) const PIECE_MAX: usize = 256 << 10;
 /// The input of one command.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
+    /// Numbers of bytes that were sent, received and read.
     counters: watch::Sender<InputCounters>,
     /// Held while one client writes, so that input of several is not interleaved.
     write_lock: Mutex<()>,
@@ -40,7 +41,9 @@ struct InputCounters {
 /// End of the input that was sent so far, and the gRPC stream on which the guest agent last reported.
 #[derive(Debug)]
 pub(crate) struct InputPosition {
+    /// Offset after the last byte that was sent.
     sent: u64,
+    /// Id of the gRPC stream.
     agent_stream: u64,
 }
 
@@ -201,6 +204,10 @@ mod tests {
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(10);
+    /// Last argument of [`Input::record_progress`].
+    const OPEN: bool = false;
+    /// Last argument of [`Input::record_progress`].
+    const CLOSED: bool = true;
 
     #[tokio::test]
     async fn input_is_limited_by_the_window() {
@@ -208,7 +215,7 @@ mod tests {
         assert_eq!(input.reserve(WINDOW - 1, SHORT).await, Ok(()));
         assert_eq!(input.reserve(2, SHORT).await, Err(InputRefused::WindowFull));
         let more = async { input.reserve(2, Duration::from_secs(10)).await };
-        let read = async { input.record_progress(0, 1, false) };
+        let read = async { input.record_progress(0, 1, OPEN) };
         assert_eq!(tokio::join!(more, read).0, Ok(()));
         input.record_reconnect(0, 1);
         assert_eq!(input.reserve(WINDOW, SHORT).await, Ok(()), "lost bytes free the window");
@@ -229,19 +236,19 @@ mod tests {
         input.reserve(10, SHORT).await.unwrap();
         let position = input.position();
         assert_eq!(input.wait_for_delivery(&position, SHORT).await, None, "there is no report");
-        input.record_progress(4, 0, false);
+        input.record_progress(4, 0, OPEN);
         assert_eq!(input.wait_for_delivery(&position, SHORT).await, None, "only a part was received");
         assert!(!input.wait_for_report(2, SHORT).await, "there is no report on that stream yet");
         input.record_reconnect(6, 2);
         assert!(input.wait_for_report(2, SHORT).await);
         assert_eq!(input.wait_for_delivery(&position, SHORT).await, Some(Delivery::Lost(4)));
         let position = input.position();
-        input.record_progress(10, 0, false);
+        input.record_progress(10, 0, OPEN);
         assert_eq!(input.wait_for_delivery(&position, SHORT).await, Some(Delivery::Received));
         input.reserve(1, SHORT).await.unwrap();
         let position = input.position();
         assert_eq!(input.wait_for_close(&position, SHORT).await, None);
-        input.record_progress(10, 0, true);
+        input.record_progress(10, 0, CLOSED);
         assert_eq!(input.wait_for_delivery(&position, SHORT).await, Some(Delivery::Closed));
         assert_eq!(input.wait_for_close(&position, SHORT).await, Some(true));
     }
@@ -255,7 +262,7 @@ mod tests {
         let reading = async {
             for consumed in 1..=12 {
                 tokio::time::sleep(max_wait / 10).await;
-                input.record_progress(0, consumed, false);
+                input.record_progress(0, consumed, OPEN);
             }
             drop(other);
         };

@@ -145,6 +145,7 @@ mod tests {
         let before = output.measured_bytes();
         output.measure(&dir).unwrap();
         assert_eq!(output.measured_bytes(), before);
+        // The trim failed.
         output.finish_update(None);
         output.measure(&dir).unwrap();
         assert!(output.measured_bytes() > before);

@@ -122,6 +122,7 @@ struct NewestOutput {
     added: u64,
     /// Memory of the pieces, in bytes.
     size: usize,
+    /// True if there may be more output than the pieces.
     truncated: bool,
 }
 

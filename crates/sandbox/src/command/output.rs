@@ -92,6 +92,7 @@ pub struct Output {
     reading: Option<JoinHandle<(Source, std::io::Result<Vec<OutputPiece>>)>>,
     /// The last pieces, with the exit, while the reason why the command could not be run is awaited.
     last_pieces: Option<Vec<OutputPiece>>,
+    /// Progress of the command, which tells of new output.
     progress: watch::Receiver<Progress>,
     /// The command, if it may still run, and its sandbox.
     running: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,
@@ -108,6 +109,8 @@ pub struct Output {
 }
 
 impl Output {
+    /// Opens the output of a command at the offset `from`. `running` is the command if it may still run, and its
+    /// sandbox.
     pub(crate) async fn open(
         dir: &SandboxDir,
         id: &str,

@@ -144,11 +144,16 @@ mod tests {
 
     use super::*;
 
-    fn write(home: &Path, command: &str, bytes: usize) {
+    /// Size of the output of each command. A quarter of it makes a segment.
+    const OUTPUT: usize = 32 << 10;
+
+    /// Writes output of a command, which keeps all of it.
+    fn write(home: &Path, command: &str) {
         let directory = OwnedFd::from(File::open(home).unwrap());
-        let mut writer = Writer::create(directory, command, 32 << 10).unwrap();
-        for piece in vec![7; bytes].chunks(1 << 10) {
-            writer.write(Stream::Stdout, 0, piece).unwrap();
+        let mut writer = Writer::create(directory, command, OUTPUT as u64).unwrap();
+        let (piece, time) = ([7; 1 << 10], 0);
+        for _ in 0..OUTPUT / piece.len() {
+            writer.write(Stream::Stdout, time, &piece).unwrap();
         }
     }
 
@@ -164,7 +169,7 @@ mod tests {
     fn oldest_ended_output_is_removed_first_and_the_last_segment_of_running_commands_stays() {
         let home = tempfile::tempdir().unwrap();
         for command in ["cmd-1", "cmd-2", "cmd-3", "cmd-4"] {
-            write(home.path(), command, 32 << 10);
+            write(home.path(), command);
         }
         let before = segment_counts(home.path());
         let all: u64 =
@@ -189,9 +194,9 @@ mod tests {
     #[test]
     fn output_of_a_command_that_starts_during_a_trim_stays() {
         let home = tempfile::tempdir().unwrap();
-        write(home.path(), "cmd-1", 32 << 10);
+        write(home.path(), "cmd-1");
         let start = || {
-            write(home.path(), "cmd-2", 32 << 10);
+            write(home.path(), "cmd-2");
             HashMap::new()
         };
         trim(home.path(), 0, start).unwrap();

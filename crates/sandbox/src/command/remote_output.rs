@@ -27,6 +27,7 @@ pub(crate) const KEPT_OUTPUT_MIN: u64 = 512 << 10;
 pub(crate) struct ReceivedOutput {
     pub(crate) id: String,
     offset: u64,
+    /// Time of arrival at the guest agent, in milliseconds since 1970.
     time: i64,
     content: Content,
 }

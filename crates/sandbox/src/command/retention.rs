@@ -19,6 +19,9 @@ impl Service {
         if !handle.commands.count_end(keep / CLEANUP_DIVISOR) {
             return;
         }
+        // If commands end faster than they are removed, the next removal has more to do. Several at once would remove the
+        // same commands, and each would slow down the others.
+        let Some(_guard) = handle.commands.begin_cleanup() else { return };
         if let Err(error) = self.keep_newest(handle, keep).await {
             tracing::error!(sandbox = handle.id, %error, "failed to remove old commands");
         }
@@ -30,17 +33,17 @@ impl Service {
         let old = commands.old_ended_ids(&handle.id, keep).await?;
         // Files first: files without a row would never be found again.
         remove_output(handle.dir.clone(), old.clone()).await?;
-        for id in old {
-            commands.delete_ended(&id).await?;
-        }
-        Ok(())
+        Ok(commands.delete_ended(&old).await?)
     }
 }
 
 async fn remove_output(dir: SandboxDir, commands: Vec<String>) -> Result<()> {
     let action = "remove the output of commands";
     let work = move || -> std::io::Result<()> {
-        commands.iter().try_for_each(|id| output::remove(File::open(dir.output())?, id))
+        if commands.is_empty() {
+            return Ok(());
+        }
+        output::remove(File::open(dir.output())?, &commands)
     };
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| SandboxError::task_failed(action, error))?.context(|| action.to_owned())

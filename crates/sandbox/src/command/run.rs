@@ -68,7 +68,9 @@ pub struct RunRequest {
 pub struct CommandHandle {
     /// Unique id of the command, `cmd-` or `pty-` followed by a UUIDv7.
     pub id: String,
+    /// Directory of the sandbox, with the output.
     dir: SandboxDir,
+    /// Latest progress of the command.
     progress: watch::Receiver<Progress>,
     /// A running command and its sandbox. Keeps the sender of the progress alive.
     running: Option<(Arc<SandboxHandle>, Arc<RunningCommand>)>,

@@ -30,11 +30,13 @@ pub(crate) struct RunningCommand {
     started_on: AtomicU64,
     /// Deadline for the guest agent to report its exit, if it has a timeout.
     exit_report_deadline: LeafMutex<Option<tokio::time::Instant>>,
+    /// Progress that the guest agent reported last.
     progress: watch::Sender<Progress>,
     /// Exit that the guest agent reported, and that is not reported to clients before the command is traced.
     exit_to_trace: OnceLock<CommandExit>,
     /// PID of the program inside the sandbox; zero until the guest agent reports it.
     pid: AtomicU32,
+    /// Standard input.
     pub(crate) input: Input,
     /// Maximum number of unread bytes of output; zero if the command does not wait for readers.
     output_window: AtomicU64,
@@ -238,11 +240,14 @@ pub(crate) struct RunningCommands {
     exit_permits: Arc<Semaphore>,
     /// Number of further commands that may end before old commands are removed again.
     ends_until_cleanup: AtomicU32,
+    /// Held while old commands are removed.
+    cleanup_permit: Arc<Semaphore>,
 }
 
 /// Commands that run, and those that are about to.
 #[derive(Debug, Default)]
 struct Commands {
+    /// Commands that run, by id.
     by_id: HashMap<String, Arc<RunningCommand>>,
     /// Ids of commands with a reserved slot. Their rows may be in the catalog before the guest agent is told to
     /// start them.
@@ -255,6 +260,7 @@ impl Default for RunningCommands {
             commands: LeafMutex::default(),
             exit_permits: Arc::new(Semaphore::new(EXITS_AT_ONCE)),
             ends_until_cleanup: AtomicU32::default(),
+            cleanup_permit: Arc::new(Semaphore::new(1)),
         }
     }
 }
@@ -362,6 +368,11 @@ impl RunningCommands {
     pub(crate) fn count_end(&self, period: u32) -> bool {
         let next = |left: u32| Some(left.checked_sub(1).unwrap_or(period.saturating_sub(1)));
         self.ends_until_cleanup.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0)
+    }
+
+    /// Begins a removal of old commands; `None` if another one is in progress.
+    pub(crate) fn begin_cleanup(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.cleanup_permit).try_acquire_owned().ok()
     }
 
     /// Extends the deadlines by which the guest agent must report the exits of commands, by the time of a pause.
@@ -490,6 +501,15 @@ mod tests {
         assert!(commands.start(reservation, away).is_err());
         assert!(!commands.contains("cmd-2"));
         assert!(commands.reserve("cmd", "cmd-3", 1).is_some());
+    }
+
+    #[test]
+    fn old_commands_are_removed_by_one_task_at_a_time() {
+        let commands = RunningCommands::default();
+        let permit = commands.begin_cleanup().unwrap();
+        assert!(commands.begin_cleanup().is_none());
+        drop(permit);
+        assert!(commands.begin_cleanup().is_some());
     }
 
     #[tokio::test]

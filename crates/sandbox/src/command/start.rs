@@ -18,6 +18,7 @@ use crate::service::Service;
 /// Command that is about to start.
 pub(crate) struct PendingStart {
     pub(crate) handle: Arc<SandboxHandle>,
+    /// Row for the catalog.
     pub(crate) row: NewCommand,
     /// Idempotency key of the request; `None` if the request may be executed twice.
     pub(crate) idempotency_claim: Option<IdempotencyClaim>,
@@ -32,6 +33,7 @@ pub(crate) struct PendingStart {
 pub(crate) struct RunningLimit {
     /// Prefix of the ids that count: that of commands, or that of terminals.
     pub(crate) id_prefix: &'static str,
+    /// Maximum number of commands that run at the same time.
     pub(crate) max: u32,
 }
 

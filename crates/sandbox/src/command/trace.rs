@@ -28,6 +28,7 @@ use crate::gate::ExclusiveAccess;
 use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::operation_lock::{OPERATION_WAIT, OperationLockGuard};
+use crate::lock_rank::Ranked;
 use crate::scope::Scope;
 use crate::service::{Service, config_of, not_running};
 
@@ -51,9 +52,9 @@ const CLEANUP_BATCH: u32 = 1_000;
 impl SandboxHandle {
     /// Waits until no trace or automatic completion reads files, and prevents that one begins before the guard is
     /// dropped. Fails with [`SandboxError::Busy`] after [`OPERATION_WAIT`].
-    pub(crate) async fn block_traces(&self) -> Result<RwLockReadGuard<'_, ()>> {
+    pub(crate) async fn block_traces(&self) -> Result<Ranked<RwLockReadGuard<'_, ()>>> {
         let busy = |_| SandboxError::Busy { id: self.id.clone(), seconds: OPERATION_WAIT.as_secs() };
-        timeout(OPERATION_WAIT, self.tracer.starts.read()).await.map_err(busy)
+        timeout(OPERATION_WAIT, self.tracer.block_reads()).await.map_err(busy)
     }
 }
 
@@ -167,7 +168,7 @@ impl Service {
     /// is not known.
     fn is_known_unchanged(&self, handle: &Arc<SandboxHandle>) -> bool {
         let Some(_operation) = self.0.operation_locks.try_lock(&handle.id) else { return false };
-        let Ok(_no_starts) = handle.tracer.starts.try_write() else { return false };
+        let Some(_no_starts) = handle.tracer.try_block_starts() else { return false };
         self.is_current(handle) && self.0.workspaces.is_known_unchanged(&handle.id)
     }
 
@@ -313,7 +314,7 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<Option<TraceCommit>> {
         let operation = self.lock_operation(&handle.id, cancel).await?;
-        let _no_starts = or_cancelled(cancel, handle.tracer.starts.write()).await?;
+        let _no_starts = or_cancelled(cancel, handle.tracer.block_starts()).await?;
         if !self.is_current(handle) || !self.may_have_changed(&handle.id, cancel).await? {
             return Ok(None);
         }

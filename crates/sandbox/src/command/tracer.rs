@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::leaf_mutex::LeafMutex;
+use crate::lock_rank::{LockRank, Ranked};
 
 /// Time for which a check of the quota of snapshots holds.
 const QUOTA_CHECK_LIFETIME: Duration = Duration::from_secs(10);
@@ -17,7 +18,7 @@ pub(crate) const QUOTA_CHECK_SNAPSHOTS: u32 = 32;
 pub(crate) struct Tracer {
     /// Held exclusively while a trace or an automatic completion reads files after a command, and shared while a
     /// command starts, so that changes of the next command are not in the snapshot of the last one.
-    pub(crate) starts: RwLock<()>,
+    starts: RwLock<()>,
     /// True if files were written over the API since the last snapshot.
     pub(crate) has_outside_changes: AtomicBool,
     /// True if a command may have changed files and has no snapshot.
@@ -29,6 +30,21 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
+    /// Waits until no files are read after a command. The result keeps others from beginning to read.
+    pub(crate) async fn block_reads(&self) -> Ranked<RwLockReadGuard<'_, ()>> {
+        LockRank::Starts.wait(self.starts.read()).await
+    }
+
+    /// Waits until no command is being started. The result keeps others from starting.
+    pub(crate) async fn block_starts(&self) -> Ranked<RwLockWriteGuard<'_, ()>> {
+        LockRank::Starts.wait(self.starts.write()).await
+    }
+
+    /// Does the same as [`Self::block_starts`] at once; `None` if that needs waiting.
+    pub(crate) fn try_block_starts(&self) -> Option<Ranked<RwLockWriteGuard<'_, ()>>> {
+        Some(LockRank::Starts.taken(self.starts.try_write().ok()?))
+    }
+
     /// Records that files may be changed from outside the sandbox.
     pub(crate) fn set_outside_changes(&self) {
         self.has_outside_changes.store(true, Ordering::Relaxed);

@@ -106,9 +106,11 @@ impl Service {
             if self.is_removal_retried(id) {
                 return Ok(false);
             }
-            tracing::warn!(sandbox = id, owner, %short, "removing a sandbox that was stopped on a full disk");
             return match self.remove_with_timeout(id, Removal::DiskFull, None).await {
-                Ok(_) => Ok(true),
+                Ok(_) => {
+                    tracing::warn!(sandbox = id, owner, %short, "removed a stopped sandbox on a full disk");
+                    Ok(true)
+                }
                 Err(SandboxError::NotFound { .. }) => Ok(false),
                 Err(error @ SandboxError::RemovalHook { .. }) => {
                     tracing::error!(sandbox = id, %error, "failed to remove a sandbox on a full disk");
@@ -121,7 +123,7 @@ impl Service {
         let stopped = self.stop(&handle, &format!("{short}; {reason}")).await;
         if let Ok(true) = stopped {
             let (used_bytes, grown) = (usage.bytes, usage.grown_bytes);
-            tracing::warn!(sandbox = id, owner, %short, used_bytes, grown, "stopped a sandbox: {reason}");
+            tracing::warn!(sandbox = id, owner, %short, used_bytes, grown, reason, "stopped a sandbox on a full disk");
         } else if let Some(growth) = usage.counted_growth {
             handle.usage.undo_growth(growth);
         }

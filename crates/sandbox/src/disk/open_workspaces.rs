@@ -30,6 +30,7 @@ pub(crate) async fn open_workspaces(settings: &Settings, runtime: &Arc<dyn Runti
             part: SnapshotPart::Workspace,
             owner_ids: None,
             provider: settings.provider,
+            outside_writers: settings.outside_writers,
             lazy: settings.lazy,
             // Minimum of free disk space, in bytes.
             reserve: settings.disk_reserve_bytes,

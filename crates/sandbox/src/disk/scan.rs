@@ -1,5 +1,5 @@
-//! Scheduling of scans that measure the disk usage of workspaces. The number of scans at once is limited, in total and per
-//! owner.
+//! Scheduling of scans that measure the disk usage of workspaces. The number of scans at once is limited in total; one
+//! owner may have at most half of that number ([`FairSemaphore`]).
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::guest::handle::SandboxHandle;
 /// Maximum number of scans of workspaces that the server makes at the same time.
 pub(crate) const SCANS_AT_ONCE: u32 = 4;
 
-/// Periodic scans by the monitor, as opposed to scans that a client requests. Each has its own task: its caller does not
-/// wait for it, and a slow one delays no other sandbox.
+/// Scans that the monitor ([`crate::lifecycle::monitor`]) begins periodically, as opposed to scans that a client
+/// requests. Each has its own task: its caller does not wait for it, and a slow one delays no other sandbox.
 #[derive(Debug)]
 pub(crate) struct DiskScans(Arc<FairSemaphore>);
 
@@ -31,6 +31,7 @@ impl DiskScans {
         }
         let (semaphore, handle) = (Arc::clone(&self.0), Arc::clone(handle));
         tokio::spawn(async move {
+            // A sandbox of the warm pool has no owner, and counts as an owner of its own.
             if let Ok(permit) = semaphore.acquire(handle.owner().unwrap_or(&handle.id)).await {
                 scan(permit).await;
             }

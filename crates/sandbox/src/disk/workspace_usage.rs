@@ -18,6 +18,7 @@ const TIMEOUT_DOUBLINGS: u32 = 3;
 pub(crate) struct WorkspaceUsage {
     /// Time at which the next scan is due.
     next_scan: LeafMutex<Instant>,
+    /// Results of the scans.
     measured: LeafMutex<Measurements>,
     /// True while the workspace is being scanned.
     is_being_scanned: AtomicBool,
@@ -233,14 +234,16 @@ mod tests {
 
     #[test]
     fn the_scan_after_an_unfinished_one_has_more_time() {
+        const UNFINISHED: bool = false;
+        const FINISHED: bool = true;
         let (workspace, usual) = (WorkspaceUsage::default(), Duration::from_secs(10));
         assert_eq!(workspace.scan_timeout(usual), usual);
-        workspace.record_scan_result(false);
-        workspace.record_scan_result(false);
+        workspace.record_scan_result(UNFINISHED);
+        workspace.record_scan_result(UNFINISHED);
         assert_eq!(workspace.scan_timeout(usual), usual * 4);
-        (0..100).for_each(|_| workspace.record_scan_result(false));
+        (0..100).for_each(|_| workspace.record_scan_result(UNFINISHED));
         assert_eq!(workspace.scan_timeout(usual), usual * 8);
-        workspace.record_scan_result(true);
+        workspace.record_scan_result(FINISHED);
         assert_eq!(workspace.scan_timeout(usual), usual);
     }
 

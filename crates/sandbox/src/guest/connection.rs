@@ -33,6 +33,13 @@ pub(crate) const ID_MAX: usize = 64;
 /// Maximum number of connects and disconnects of a guest agent that become events, and the period for which that
 /// maximum holds.
 const CONNECTION_EVENTS: (u32, Duration) = (20, Duration::from_secs(60));
+/// State of the timeouts of all commands in a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CommandTimers {
+    Running,
+    Suspended,
+}
+
 /// Id that no stream has.
 const NO_STREAM: u64 = 0;
 
@@ -40,6 +47,7 @@ const NO_STREAM: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct GuestConnection {
     sandbox_id: String,
+    /// Stream to the connected agent; `None` without a connection.
     stream: watch::Sender<Option<AgentStream>>,
     /// Time until which requests wait for the guest agent to connect; not set if they do not wait.
     expected_until: OnceLock<tokio::time::Instant>,
@@ -66,6 +74,7 @@ pub(crate) struct GuestConnection {
 pub(crate) struct AgentStream {
     /// Number of the stream: a later one is larger.
     pub(crate) id: u64,
+    /// Abilities that the guest agent reported.
     pub(crate) capabilities: Capabilities,
     sender: mpsc::Sender<ServerMessage>,
 }
@@ -265,19 +274,19 @@ impl GuestConnection {
         self.usage.send_replace(Some(usage));
     }
 
-    /// Suspends the timeouts of all commands, or continues them. While they are suspended, the guest agent starts no
+    /// Suspends the timeouts of all commands. Until they continue ([`Self::send_timers`]), the guest agent starts no
     /// command. Fails if the agent does not confirm it, or is too old for it.
-    pub(crate) async fn suspend_timers(&self, on: bool) -> Result<()> {
+    pub(crate) async fn suspend_timers(&self) -> Result<()> {
         let stream = self.stream()?;
         if !stream.capabilities.suspends_timers {
             return Err(self.outdated_error());
         }
         let mut reported = self.timers_suspended.subscribe();
         reported.mark_unchanged();
-        self.send_on(&stream, ServerPayload::SuspendTimers(SuspendTimers { on })).await?;
+        self.send_on(&stream, ServerPayload::SuspendTimers(SuspendTimers { on: true })).await?;
         let confirmed = async {
             while reported.changed().await.is_ok() {
-                if *reported.borrow_and_update() == on {
+                if *reported.borrow_and_update() {
                     return;
                 }
             }
@@ -287,15 +296,17 @@ impl GuestConnection {
     }
 
     /// Tells a guest agent that has just connected whether the timeouts of its commands are suspended.
-    pub(crate) async fn send_suspended(&self, on: bool) {
+    pub(crate) async fn send_timers(&self, timers: CommandTimers) {
         if self.stream().is_ok_and(|stream| stream.capabilities.suspends_timers) {
             // A disconnected guest agent gets it when it reconnects.
+            let on = timers == CommandTimers::Suspended;
             drop(self.send(ServerPayload::SuspendTimers(SuspendTimers { on })).await);
         }
     }
 
-    pub(crate) fn set_timers_suspended(&self, on: bool) {
-        self.timers_suspended.send_replace(on);
+    /// Records what the guest agent reports.
+    pub(crate) fn set_timers_suspended(&self, are_suspended: bool) {
+        self.timers_suspended.send_replace(are_suspended);
     }
 
     /// Asks the guest agent for the processes of its commands. `None` if it is disconnected, does not respond in time,

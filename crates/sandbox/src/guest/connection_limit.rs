@@ -19,7 +19,9 @@ use crate::leaf_mutex::{LeafGuard, LeafMutex};
 /// A connection that counts for a limit, and is closed when it does not register in time.
 pub(crate) struct LimitedStream<S> {
     stream: S,
+    /// Client of the connection.
     peer: Peer,
+    /// Time until which it has to register.
     deadline: Pin<Box<Sleep>>,
     /// Permit that it holds while it is open.
     _permit: Option<OwnedSemaphorePermit>,
@@ -36,19 +38,19 @@ struct PeerState {
     /// Quota that it counts for: unidentified connections of its address, and then connections of its
     /// sandbox.
     quota_use: LeafMutex<QuotaUse>,
+    /// Address of the client; `None` for a Unix socket.
     address: Option<IpAddr>,
 }
 
 #[derive(Debug, Default)]
 enum QuotaUse {
+    /// None: a Unix socket.
     #[default]
     None,
-    Unidentified {
-        _permit: ConnectionPermit<IpAddr>,
-    },
-    Sandbox {
-        _permit: ConnectionPermit<String>,
-    },
+    /// Quota of the address, until the connection has registered for a sandbox.
+    Unidentified { _permit: ConnectionPermit<IpAddr> },
+    /// Quota of the sandbox that it has registered for.
+    Sandbox { _permit: ConnectionPermit<String> },
 }
 
 impl Peer {
@@ -133,7 +135,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for LimitedStream<S> {
 /// connections affects only itself.
 #[derive(Debug)]
 pub(crate) struct ConnectionQuota<K: Eq + Hash> {
+    /// Maximum number of connections of a key.
     per_key: usize,
+    /// Maximum number of connections of all keys.
     all: usize,
     /// Number of connections of each key.
     taken: LeafMutex<HashMap<K, usize>>,

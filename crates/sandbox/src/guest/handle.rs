@@ -33,7 +33,9 @@ use crate::sandbox_dir::SandboxDir;
 #[derive(Debug)]
 pub(crate) struct SandboxHandle {
     pub(crate) id: String,
+    /// Directory of the sandbox on the host.
     pub(crate) dir: SandboxDir,
+    /// Hash of the token that authenticates the guest agent.
     pub(crate) token_hash: String,
     /// Owner and configuration. Not set for a sandbox of the warm pool, which has no owner yet.
     assignment: OnceLock<Assignment>,
@@ -41,7 +43,9 @@ pub(crate) struct SandboxHandle {
     expires_at: AtomicI64,
     /// True until the creation has finished.
     pub(crate) is_being_created: AtomicBool,
+    /// Connection to the guest agent.
     pub(crate) guest: GuestConnection,
+    /// Commands and terminals that run, or are about to.
     pub(crate) commands: RunningCommands,
     /// Files and ports.
     pub(crate) io: IoWorker,
@@ -70,9 +74,11 @@ pub(crate) struct SandboxHandle {
 #[derive(Debug)]
 struct Assignment {
     owner: String,
+    /// Environment of commands.
     envs: BTreeMap<String, String>,
     /// Disk limit of the workspace, in bytes.
     disk: Option<u64>,
+    /// Automatic snapshots after commands.
     trace: Trace,
     /// Project and agent of the workspace; `None` without a project. The other fields are those at its creation: a
     /// rebase does not update them.

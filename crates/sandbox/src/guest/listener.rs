@@ -108,9 +108,11 @@ pub(crate) fn server() -> Server {
 pub(crate) struct GuestService {
     /// The only sandbox whose guest agent is accepted; `None` for all.
     only: Option<Weak<SandboxHandle>>,
+    /// Handler of the messages of guest agents.
     handler: Arc<dyn GuestHandler>,
     /// Limits the connections of each sandbox.
     connections: Arc<ConnectionQuota<String>>,
+    /// Count of rejected agents, so that they do not fill the log.
     rejections: Rejections,
 }
 

@@ -39,7 +39,9 @@ const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from
 #[derive(Debug)]
 pub struct GuestPort {
     listener: TcpListener,
+    /// Certificate and key of the server.
     identity: Identity,
+    /// Address and certificates, as guest agents get them.
     endpoint: ServerEndpoint,
 }
 

@@ -35,6 +35,7 @@ pub(crate) struct ChannelReader {
     frames: mpsc::UnboundedReceiver<IoFrame>,
     /// Bytes of credit that the last frame cost, and are granted again when the next is received.
     consumed: u64,
+    /// True if the worker has ended its direction of the channel.
     has_ended: bool,
 }
 

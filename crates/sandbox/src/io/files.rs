@@ -68,7 +68,9 @@ pub struct FileEntry {
 pub struct Fingerprint {
     inode: u64,
     size: u64,
+    /// Modification time in nanoseconds since 1970.
     mtime_ns: i64,
+    /// Time of the last change of the inode, in nanoseconds since 1970.
     ctime_ns: i64,
 }
 
@@ -378,6 +380,7 @@ impl FileWrite {
         while self.channel.reader.receive().await?.is_some() {}
         let _access = self.service.shared_access(&self.handle.id).await?;
         let publish = Operation::Publish(v1::PublishFile { write: self.channel.writer.id() });
+        // The guest keeps a written file on the lane that its content was sent on.
         let reply = self.handle.io.call_bulk(&self.handle.guest, publish, FILE_TIMEOUT).await?;
         entry_of_reply(&self.handle, reply)
     }
@@ -395,6 +398,7 @@ struct ListPosition {
 /// Listing of which not all entries have been received.
 struct PartialListing {
     listing: FileListing,
+    /// Position after the last received entry.
     position: ListPosition,
     /// Position after the last requested entry.
     end: u64,

@@ -67,13 +67,16 @@ pub(crate) struct Lane {
     outbox: LeafMutex<Option<Outbox>>,
     /// Requests in progress, by id.
     calls: LeafMutex<HashMap<u64, Call>>,
+    /// Id of the last request.
     last_id: AtomicU64,
 }
 
 /// Request in progress.
 #[derive(Debug)]
 struct Call {
+    /// Sender of the reply; `None` once it was sent.
     reply: Option<oneshot::Sender<IoReply>>,
+    /// Sender of the frames that the worker sent.
     frames: mpsc::UnboundedSender<IoFrame>,
     /// Bytes that the worker may still send.
     granted: u64,
@@ -88,7 +91,9 @@ struct Call {
 pub(crate) struct StartedRequest {
     pub(crate) id: u64,
     pub(crate) reply: IoReply,
+    /// Frames that the worker sends.
     pub(crate) frames: mpsc::UnboundedReceiver<IoFrame>,
+    /// Bytes that may be sent to the worker.
     pub(crate) credit: Arc<Semaphore>,
     /// Cancels the request when it is dropped.
     pub(crate) cancel_guard: CancelOnDrop,
@@ -274,6 +279,7 @@ pub(crate) fn credit_cost(frame: &IoFrame) -> usize {
 /// Cancels a request when it is dropped, so that the worker stops when nobody waits.
 #[derive(Debug)]
 pub(crate) struct CancelOnDrop {
+    /// Lane of the request; `None` if the request is not to be cancelled.
     lane: Option<Arc<Lane>>,
     id: u64,
 }
@@ -326,12 +332,16 @@ mod tests {
         from_guest(FromGuest::Frame(IoFrame { id, data: Bytes::from(vec![0; len]), ..IoFrame::default() }))
     }
 
-    /// Starts a request and replies to it.
+    /// Memory for requests that need none.
+    const NO_RESERVATION: SharedReservation = None;
+
+    /// Starts a request and replies to it. `window` is the number of bytes that the worker may send, `granted` the
+    /// number that it may be sent.
     async fn started(lane: &Arc<Lane>, window: u64, granted: u64) -> StartedRequest {
         let id = lane.last_id.load(Ordering::Relaxed) + 1;
         let start = tokio::spawn({
             let lane = lane.clone();
-            async move { lane.start(request(), LIMIT, window, None).await }
+            async move { lane.start(request(), LIMIT, window, NO_RESERVATION).await }
         });
         while !lane.calls.lock().contains_key(&id) {
             tokio::task::yield_now().await;
@@ -419,7 +429,7 @@ mod tests {
         assert!(matches!(sent.last(), Some(ToGuest::Cancel(cancel)) if cancel.id == id), "{sent:?}");
         assert!(lane.is_idle());
         // Without a reply, a request fails after its time.
-        let late = lane.call(request(), LIMIT, None).await.unwrap_err();
+        let late = lane.call(request(), LIMIT, NO_RESERVATION).await.unwrap_err();
         assert!(matches!(late, SandboxError::AgentLost { .. }), "{late}");
         assert!(lane.is_idle());
     }
@@ -430,7 +440,7 @@ mod tests {
         let mut one = started(&lane, 10, 0).await;
         lane.close();
         assert!(lane.is_closed() && one.frames.recv().await.is_none() && one.credit.is_closed());
-        assert!(lane.call(request(), LIMIT, None).await.is_err());
+        assert!(lane.call(request(), LIMIT, NO_RESERVATION).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -438,7 +448,7 @@ mod tests {
         let (lane, _messages) = Lane::new("sbx-1");
         let call = tokio::spawn({
             let lane = lane.clone();
-            async move { lane.call(request(), LIMIT, None).await }
+            async move { lane.call(request(), LIMIT, NO_RESERVATION).await }
         });
         while lane.is_idle() {
             tokio::task::yield_now().await;

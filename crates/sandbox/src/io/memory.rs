@@ -23,6 +23,7 @@ pub(crate) type SharedReservation = Option<Arc<MemoryGuard>>;
 /// Budget of the owner of a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OwnerBudget<'a> {
+    /// Memory for transfers of all owners; `None` if it is not limited.
     memory: Option<&'a dyn TransferMemory>,
     owner: &'a str,
 }

@@ -56,6 +56,7 @@ impl ChannelKind {
 /// The I/O worker of one sandbox. Its leaf mutexes are held briefly: no other lock is taken while one is held.
 #[derive(Debug)]
 pub(crate) struct IoWorker {
+    /// Lanes of the connected worker.
     lanes: watch::Sender<Lanes>,
     /// Hash of the ticket of the worker that is being started or runs.
     ticket_hash: LeafMutex<Option<String>>,
@@ -63,17 +64,24 @@ pub(crate) struct IoWorker {
     start_failure: watch::Sender<Option<String>>,
     /// Held while a worker is started.
     starting: Mutex<()>,
+    /// Time of the last request.
     last_use: LeafMutex<Option<Instant>>,
+    /// Permits for requests without a channel.
     requests: Semaphore,
+    /// Permits for transfers of files.
     transfers: Arc<Semaphore>,
+    /// Permits for watches.
     watches: Arc<Semaphore>,
+    /// Permits for TCP connections.
     connections: Arc<Semaphore>,
 }
 
 /// Lanes of the worker that is connected.
 #[derive(Debug, Default, Clone)]
 struct Lanes {
+    /// Lane for requests, watches and TCP connections.
     interactive: Option<Arc<Lane>>,
+    /// Lane for the content of files and trees.
     bulk: Option<Arc<Lane>>,
 }
 
@@ -257,6 +265,7 @@ impl IoWorker {
         self.start(guest).await
     }
 
+    /// Starts a worker. Returns its lanes: the interactive one, and that for bulk data.
     async fn start(&self, guest: &GuestConnection) -> Result<(Arc<Lane>, Arc<Lane>)> {
         if !guest.stream()?.capabilities.serves_io {
             return Err(guest.outdated_error());

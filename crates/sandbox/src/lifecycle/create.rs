@@ -22,6 +22,7 @@ use crate::hooks::HookedWorkspace;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::pool::state::UnassignedSandbox;
 use crate::lifecycle::reservation::{Reservation, ReservationGuard};
+use crate::lock_rank::LockRank;
 use crate::runtime::{Egress, Network, RuntimeError, SandboxSpec, Uplink};
 use crate::service::{SandboxInfo, Service, event, not_running};
 
@@ -241,7 +242,7 @@ impl Service {
     ) -> Result<SandboxInsertion> {
         let sandboxes = self.0.catalog.sandboxes();
         // Held until the reservation is dropped: a concurrent creation would count both the reservation and the row.
-        let _quota_lock = self.0.quota_lock.lock().await;
+        let _quota_lock = LockRank::Quota.wait(self.0.quota_lock.lock()).await;
         let insertion = match &creation.claim {
             None => {
                 sandboxes.insert(row, events).await.map(|sandbox| SandboxInsertion::New(Box::new(sandbox)))
@@ -269,7 +270,7 @@ impl Service {
         let key = creator.idempotency_key.as_ref().map(|(key, _)| key.clone());
         let (owner, template) = (creator.owner.clone(), new.template.clone());
         let reservation = Reservation { owner, template, name: new.name.clone(), key };
-        let _quota_lock = self.0.quota_lock.lock().await;
+        let _quota_lock = LockRank::Quota.wait(self.0.quota_lock.lock()).await;
         if let Some(claim) = claim
             && let Some(id) = self.0.catalog.idempotency().find(claim).await?
         {
@@ -299,7 +300,7 @@ impl Service {
 
     /// Checks that the quota allows `more` sandboxes beside those that exist or are being created.
     pub(crate) async fn check_capacity(&self, creator: &Creator, more: u32) -> Result<()> {
-        let _quota_lock = self.0.quota_lock.lock().await;
+        let _quota_lock = LockRank::Quota.wait(self.0.quota_lock.lock()).await;
         self.check_quota(creator, more).await
     }
 
@@ -363,6 +364,7 @@ impl Service {
             owner,
             is_read_only: creation.new.read_only,
             follows_head: creation.new.follow.is_some(),
+            outside_clients: creation.new.outside_clients.as_deref(),
         };
         or_cancelled(&creation.cancel, self.notify_hooks_of_creation(hooked)).await??;
         Ok(workspace)
@@ -567,9 +569,12 @@ impl Service {
 
 /// Request for a sandbox, validated and with a reservation.
 struct Creation {
+    /// Caller, and its quota.
     creator: Creator,
+    /// Parameters of the request.
     new: NewSandbox,
     config: Config,
+    /// Time from the start until the sandbox expires.
     lifetime: Duration,
     /// Idempotency key of the request; `None` if the request may be executed twice.
     claim: Option<IdempotencyClaim>,

@@ -1,7 +1,8 @@
-//! Sandboxes that follow the head of their project.
+//! Sandboxes that follow the head of their project: the snapshot of its present files.
 //!
-//! Their workspaces show the head of an *anchor* ([`Workspaces`](workspace_workspace::Workspaces)), which is changed
-//! for all of them at once. The caller decides which head an anchor shows, and which anchor a sandbox follows.
+//! Their workspaces show the head of an *anchor* ([`Workspaces`](workspace_workspace::Workspaces)), a mount that all of
+//! them share. It is changed for all of them at once. The caller decides which head an anchor shows, and which anchor a
+//! sandbox follows.
 
 use workspace_catalog::Sandbox;
 use workspace_state::SnapshotId;

@@ -24,7 +24,7 @@ use crate::config::OnTimeout;
 use crate::disk::deleted_file_search::free_bytes;
 use crate::error::{Result, SandboxError};
 use crate::fair_semaphore::FairPermit;
-use crate::guest::connection::reconnects_within;
+use crate::guest::connection::{CommandTimers, reconnects_within};
 use crate::guest::handle::SandboxHandle;
 use crate::guest::listener::GuestHandler;
 use crate::lifecycle::pause::PauseCause;
@@ -70,7 +70,8 @@ impl GuestHandler for Service {
 
     async fn on_registered(&self, handle: &Arc<SandboxHandle>, stream: u64, request: RegisterRequest) {
         // The server that suspended its timers, or should have continued them, may be gone.
-        handle.guest.send_suspended(handle.is_paused()).await;
+        let timers = if handle.is_paused() { CommandTimers::Suspended } else { CommandTimers::Running };
+        handle.guest.send_timers(timers).await;
         let reported: HashSet<&str> =
             request.commands.iter().map(|progress| progress.command_id.as_str()).collect();
         let unreported = handle

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::timeout;
 
+use crate::lock_rank::{LockRank, Ranked};
 use crate::lock_table::LockTable;
 
 /// The locks of all sandboxes, one for each id.
@@ -19,15 +20,11 @@ use crate::lock_table::LockTable;
 /// - **The state is read under the lock.** The state that a request found before it waited may have changed. A
 ///   delete writes `stopping` before it waits, so that operations behind it are refused with that state, and
 ///   operations behind the finished delete find no sandbox. No operation fails because half of a sandbox is gone.
-/// - **One at a time, in the order of requests.** No operation waits for the lock of a second sandbox. The only
-///   locks that are waited for while it is held are the quota lock (held while sandboxes are counted for a quota), the
-///   lock between traces and starts of commands ([`Tracer::starts`](crate::command::tracer::Tracer)), the lock under
-///   which the files of a template are imported and, exclusively, the gate of the workspace
-///   ([`Gates`](crate::gate::Gates)), which is taken before a freeze. A holder of one of these never waits for an
-///   operation lock. The creation lock of the service is taken shared, before the
-///   operation lock by a creation and after it by a resume: no task waits for that lock exclusively.
-/// - **After the work lock.** An operation that completes the work in a sandbox, or removes it, takes its
-///   [`WorkLock`](crate::WorkLock) before this lock.
+/// - **One at a time, in the order of requests.** No operation waits for the lock of a second sandbox. The locks that
+///   are waited for before it and while it is held have an order, [`LockRank`], which debug builds check. Exclusively,
+///   the gate of the workspace ([`Gates`](crate::gate::Gates)) is waited for under this lock, before a freeze; its
+///   holders never wait for an operation lock. The creation lock of the service is taken shared, before this
+///   lock by a creation and after it by a resume: no task waits for that lock exclusively.
 /// - **Bounded.** A call to a runtime under the lock has a time limit, except those that start a sandbox, for which an
 ///   image may have to be pulled, and those of recovery. Requests wait for the lock for [`OPERATION_WAIT`] at most;
 ///   removals and retries in the background wait without a limit.
@@ -42,22 +39,31 @@ pub(crate) const OPERATION_WAIT: Duration = Duration::from_secs(60);
 
 /// Guard that holds the operation lock of a sandbox until it is dropped.
 #[derive(Debug)]
-pub(crate) struct OperationLockGuard(#[expect(dead_code, reason = "held for its drop")] OwnedMutexGuard<()>);
+pub(crate) struct OperationLockGuard(Ranked<OwnedMutexGuard<()>>);
 
 impl OperationLocks {
     /// Waits for the lock without a timeout.
     pub(crate) async fn lock(&self, id: &str) -> OperationLockGuard {
-        OperationLockGuard(self.0.get(id).lock_owned().await)
+        OperationLockGuard(LockRank::Operation.wait(self.0.get(id).lock_owned()).await)
     }
 
     /// Takes the lock; `None` if another operation has it.
     pub(crate) fn try_lock(&self, id: &str) -> Option<OperationLockGuard> {
-        self.0.get(id).try_lock_owned().ok().map(OperationLockGuard)
+        let guard = self.0.get(id).try_lock_owned().ok()?;
+        Some(OperationLockGuard(LockRank::Operation.taken(guard)))
     }
 
     /// Waits for the lock. Returns `None` on timeout.
     pub(crate) async fn lock_within(&self, id: &str, max_wait: Duration) -> Option<OperationLockGuard> {
-        timeout(max_wait, self.0.get(id).lock_owned()).await.ok().map(OperationLockGuard)
+        let lock = LockRank::Operation.wait(self.0.get(id).lock_owned());
+        timeout(max_wait, lock).await.ok().map(OperationLockGuard)
+    }
+}
+
+impl OperationLockGuard {
+    /// Returns the guard for another task, which keeps it.
+    pub(crate) fn into_other_task(self) -> Self {
+        Self(self.0.into_other_task())
     }
 }
 

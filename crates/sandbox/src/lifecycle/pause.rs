@@ -15,10 +15,12 @@ use crate::blocking::blocking;
 use crate::clock::{milliseconds, now};
 use crate::error::{Context as _, Result, SandboxError};
 use crate::gate::ExclusiveAccess;
+use crate::guest::connection::CommandTimers;
 use crate::guest::handle::SandboxHandle;
 use crate::lifecycle::operation_lock::OperationLockGuard;
 use crate::lifecycle::pause_snapshots::new_reference;
 use crate::lineage::origin_in;
+use crate::lock_rank::LockRank;
 use crate::sandbox_dir::SandboxDir;
 use crate::scope::Scope;
 use crate::service::{SandboxInfo, Service, config_of, not_running};
@@ -143,7 +145,7 @@ impl Service {
 
     /// Suspends the timeouts of commands, freezes all processes, and records that the sandbox is paused.
     async fn freeze_in_memory(&self, handle: &SandboxHandle, _access: &ExclusiveAccess) -> Result<Sandbox> {
-        handle.guest.suspend_timers(true).await?;
+        handle.guest.suspend_timers().await?;
         self.freeze(&handle.id, &handle.dir).await?;
         let paused = |sandbox: &Sandbox| {
             (sandbox.state == State::Running).then(|| self.paused_change(sandbox, PauseStep::Memory, None))
@@ -187,7 +189,7 @@ impl Service {
             tracing::error!(sandbox = id, %error, "failed to thaw a sandbox after a failed pause");
         }
         if let Some(handle) = handle {
-            handle.guest.send_suspended(false).await;
+            handle.guest.send_timers(CommandTimers::Running).await;
             handle.end_pause();
         }
         let Err(error) = self.undo_pause_steps(&attempt).await else { return };
@@ -248,7 +250,7 @@ impl Service {
             PauseCause::Expiry => Some(self.0.settings.paused_per_owner),
         };
         // Held until the sandbox is counted.
-        let _quota_lock = self.0.quota_lock.lock().await;
+        let _quota_lock = LockRank::Quota.wait(self.0.quota_lock.lock()).await;
         if let Some(limit) = limit
             && self.0.catalog.sandboxes().count_on_disk(&sandbox.owner).await? >= u64::from(limit)
         {
@@ -273,7 +275,7 @@ impl Service {
         if runs {
             // A guest agent that is not frozen must not run a command to its end whose changes are in no snapshot.
             if let Some(handle) = handle
-                && let Err(error) = handle.guest.suspend_timers(true).await
+                && let Err(error) = handle.guest.suspend_timers().await
             {
                 tracing::debug!(sandbox = id, %error, "failed to suspend commands before a pause");
             }
@@ -428,7 +430,7 @@ impl Service {
     /// Removes the files of a sandbox that was paused to disk, in the background, with the operation lock.
     fn spawn_removal_of_paused(&self, paused: &Sandbox, operation: OperationLockGuard) {
         let (service, paused) = (self.clone(), paused.clone());
-        let guard = self.0.operation_count.begin();
+        let (operation, guard) = (operation.into_other_task(), self.0.operation_count.begin());
         tokio::spawn(async move {
             if let Err(error) = service.remove_paused_files(&paused).await {
                 // The resume, the removal, or the next server tries again.

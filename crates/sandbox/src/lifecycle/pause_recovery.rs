@@ -25,12 +25,12 @@ impl Service {
         match sandbox.pause {
             None => Ok(Some(sandbox)),
             Some(PauseStep::Freezing | PauseStep::Pausing) => {
-                tracing::info!(sandbox = id, "undoing an interrupted pause");
+                tracing::info!(sandbox = id, "found an interrupted pause, which is undone");
                 self.undo_pause_steps(&PauseAttempt::new(&sandbox)).await.map(Some)
             }
             Some(PauseStep::Memory) => self.recover_paused_in_memory(sandbox).await,
             Some(PauseStep::Committed) => {
-                tracing::info!(sandbox = id, "continuing an interrupted pause");
+                tracing::info!(sandbox = id, "found an interrupted pause, which is continued");
                 self.continue_pause(id, no_handle, operation).await?;
                 Ok(None)
             }

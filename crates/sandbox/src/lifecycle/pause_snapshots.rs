@@ -110,7 +110,7 @@ fn is_used(store: &Store, sandbox: &str, id: &SnapshotId) -> std::result::Result
     if store.first_reference_outside(id, &references_of(sandbox))?.is_some() {
         return Ok(true);
     }
-    // The holder of a pin of a workspace ends with the id of its sandbox.
+    // The holder of a pin (the name of its user) of a workspace ends with the id of its sandbox.
     let is_own = |holder: &str| holder.rsplit('/').next() == Some(sandbox);
     Ok(store.pins()?.into_iter().any(|pin| pin.snapshot == *id && !is_own(&pin.holder)))
 }

@@ -1,4 +1,4 @@
-//! Sandboxes that work on projects and do not follow their heads.
+//! Sandboxes that work on projects and do not follow their heads (the present files of a project).
 
 use crate::guest::handle::SandboxHandle;
 use crate::service::Service;

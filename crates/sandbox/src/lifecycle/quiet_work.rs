@@ -112,7 +112,7 @@ impl Service {
         cancel: &Cancel,
     ) -> Result<QuietCommit> {
         // No command starts while this guard is held.
-        let Ok(_no_starts) = handle.tracer.starts.try_write() else { return Ok(QuietCommit::NotQuiet) };
+        let Some(_no_starts) = handle.tracer.try_block_starts() else { return Ok(QuietCommit::NotQuiet) };
         let Some(terminals) = quiet_terminals(handle).await else { return Ok(QuietCommit::NotQuiet) };
         let access = self.exclusive_access(&handle.id, &operation, cancel).await?;
         if handle.io.is_transferring() {
@@ -161,6 +161,24 @@ enum QuietCommit {
     NotQuiet,
 }
 
+/// Moment at which no process in a sandbox may be changing files, but for input of its terminals.
+pub(crate) struct QuietMoment {
+    terminals: Vec<TerminalPosition>,
+}
+
+impl QuietMoment {
+    /// Returns the present moment if the sandbox is quiet. The caller keeps commands from starting.
+    pub(crate) async fn of(handle: &SandboxHandle) -> Option<Self> {
+        Some(Self { terminals: quiet_terminals(handle).await? })
+    }
+
+    /// Returns true if the terminals had neither input nor output since then. Asks the server alone, and so also while
+    /// the sandbox is frozen.
+    pub(crate) fn lasts(&self, handle: &SandboxHandle) -> bool {
+        positions(&handle.commands.running()) == self.terminals
+    }
+}
+
 /// Returns the open terminals of a sandbox in which nothing but their idle shells runs; `None` if anything else does,
 /// or if the agent does not say.
 async fn quiet_terminals(handle: &SandboxHandle) -> Option<Vec<TerminalPosition>> {
@@ -168,12 +186,17 @@ async fn quiet_terminals(handle: &SandboxHandle) -> Option<Vec<TerminalPosition>
     if !running.iter().all(|command| is_terminal(&command.id)) || handle.commands.has_reserved() {
         return None;
     }
-    let mut terminals: Vec<TerminalPosition> = running.iter().map(|terminal| position(terminal)).collect();
-    terminals.sort_by(|one, other| one.id.cmp(&other.id));
+    let terminals = positions(&running);
     let shells: Vec<u32> = running.iter().map(|terminal| terminal.pid()).collect::<Option<_>>()?;
     let processes = handle.guest.request_processes().await?;
     let is_idle = |process: &Process| shells.contains(&process.pid) && is_shell(&process.arguments);
     processes.iter().all(is_idle).then_some(terminals)
+}
+
+fn positions(terminals: &[Arc<RunningCommand>]) -> Vec<TerminalPosition> {
+    let mut positions: Vec<TerminalPosition> = terminals.iter().map(|terminal| position(terminal)).collect();
+    positions.sort_by(|one, other| one.id.cmp(&other.id));
+    positions
 }
 
 fn position(terminal: &RunningCommand) -> TerminalPosition {

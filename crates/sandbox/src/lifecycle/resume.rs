@@ -12,11 +12,13 @@ use crate::clock::{milliseconds, now};
 use crate::config::{Config, NewSandbox};
 use crate::error::{Context as _, Result, SandboxError, without_host_paths};
 use crate::fair_semaphore::{FairPermit, FairSemaphore};
+use crate::guest::connection::CommandTimers;
 use crate::guest::handle::SandboxHandle;
 use crate::id::Token;
 use crate::lifecycle::cancellable::or_cancelled;
 use crate::lifecycle::create::Creator;
 use crate::lifecycle::operation_lock::OperationLockGuard;
+use crate::lock_rank::LockRank;
 use crate::runtime::SandboxSpec;
 use crate::scope::Scope;
 use crate::service::{RECONNECT_TIMEOUT, SandboxInfo, Service, config_of, not_running};
@@ -100,7 +102,7 @@ impl Service {
             return Err(error);
         }
         handle.set_expires_at(resumed.expires_at);
-        handle.guest.send_suspended(false).await;
+        handle.guest.send_timers(CommandTimers::Running).await;
         handle.end_pause();
         self.wait_for_reconnect(&handle).await;
         Ok(resumed)
@@ -174,7 +176,7 @@ impl Service {
     /// Records that a sandbox is being resumed, if the quota allows one more.
     async fn reserve_resume(&self, id: &str, creator: &Creator) -> Result<Sandbox> {
         // Held until the sandbox is counted.
-        let _quota_lock = self.0.quota_lock.lock().await;
+        let _quota_lock = LockRank::Quota.wait(self.0.quota_lock.lock()).await;
         self.check_quota(creator, 1).await?;
         let resuming = |sandbox: &Sandbox| {
             sandbox.is_paused().then(|| Change {

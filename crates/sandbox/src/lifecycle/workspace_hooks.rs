@@ -25,8 +25,8 @@ impl Service {
     }
 
     /// Tells every service about the workspace of a sandbox that can be used again: this server has found it, a resume
-    /// has created it anew, or its removal was given up. Failures are only logged: a sandbox that is paused to disk has no
-    /// workspace, and one whose processes exited may have none that can be opened.
+    /// has created it anew, or its removal was given up. Failures are only logged: a sandbox that is paused to disk has
+    /// no workspace, and one whose processes exited may have none that can be opened.
     pub(crate) async fn notify_hooks_of_recovery(&self, sandbox: &Sandbox) {
         let (settings, id) = (&self.0.settings, sandbox.id.as_str());
         let Ok(config) = config_of(sandbox).inspect_err(|error| {
@@ -35,7 +35,9 @@ impl Service {
             return;
         };
         let (is_read_only, follows_head) = (config.read_only, config.follows);
-        let workspace = HookedWorkspace { id, owner: &sandbox.owner, is_read_only, follows_head };
+        let outside_clients = config.outside_clients.as_deref();
+        let owner = &sandbox.owner;
+        let workspace = HookedWorkspace { id, owner, is_read_only, follows_head, outside_clients };
         for hooks in &settings.workspace_hooks {
             let root = match self.open_root(id).await {
                 Ok(root) => root,

@@ -29,8 +29,11 @@ const SAMPLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Measures sandboxes and writes the results to their files.
 #[derive(Debug)]
 pub(crate) struct Sampler {
+    /// Time between two measurements of a sandbox.
     interval: Duration,
+    /// Permits for concurrent measurements.
     permits: FairSemaphore,
+    /// Number of failed measurements.
     failures: AtomicU64,
 }
 
@@ -107,7 +110,7 @@ impl Sampler {
             Err(_) => {
                 drop(permit);
                 self.failures.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(sandbox = target.id, "measuring a sandbox takes long");
+                tracing::debug!(sandbox = target.id, "failed to measure a sandbox in time");
                 return drop(sampling.await);
             }
         };
@@ -162,9 +165,11 @@ mod tests {
     /// A runtime that reports constant usage, and does not respond for some sandboxes.
     #[derive(Debug, Default)]
     struct TestRuntime {
+        /// Ids of the sandboxes that do not respond.
         hung: LeafMutex<HashSet<String>>,
         /// Ids of the sandboxes that were asked for, in order.
         asked: LeafMutex<Vec<String>>,
+        /// Permits with which hung sandboxes respond; `None` if they never do.
         respond: Option<Arc<Semaphore>>,
     }
 

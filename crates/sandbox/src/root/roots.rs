@@ -70,6 +70,7 @@ impl Roots {
             // A lazy mount does not show owners.
             lazy: None,
             reserve: self.settings.disk_reserve_bytes,
+            outside_writers: Writers::Stopped,
         };
         blocking(move || open(options)).await?
     }

@@ -12,6 +12,7 @@ use super::template_import::{forget, import, reference_of};
 use crate::blocking::blocking;
 use crate::error::{Context as _, Result, SandboxError};
 use crate::lifecycle::cancellable::or_cancelled;
+use crate::lock_rank::LockRank;
 use crate::service::Service;
 use crate::template::ImportedTemplate;
 
@@ -26,7 +27,7 @@ impl Service {
         let reference = reference_of(&template);
         // Requests for the same template wait for one import.
         let lock = self.0.roots.imports.get(&reference);
-        let _import = or_cancelled(cancel, lock.lock()).await?;
+        let _import = or_cancelled(cancel, LockRank::TemplateImport.wait(lock.lock())).await?;
         let cancel = cancel.clone();
         let import = move || {
             if let Some(id) = roots.store().reference(&reference)? {

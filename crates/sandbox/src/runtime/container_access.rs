@@ -90,7 +90,8 @@ impl Container {
         self.act(FIND_PROCESSES, |process, _| deleted_open_bytes(&NamespaceHolder::None, process)).await
     }
 
-    /// Replaces the workspace.
+    /// Replaces the workspace. [`swap_container`] sets the owner of the new one, so the swap itself, and a settlement
+    /// after an interruption, do not change it.
     pub(super) async fn swap(self, workspace: &Path) -> Result<(), RuntimeError> {
         let workspace = workspace.to_owned();
         self.act(SWAP, move |process, _| swap_container(process, &workspace)).await
@@ -105,6 +106,7 @@ impl Container {
         .await
     }
 
+    /// Performs an action on its own thread, and converts its error to one of the runtime.
     async fn act<T: Send + 'static>(
         self,
         action: &'static str,
@@ -115,6 +117,8 @@ impl Container {
     }
 }
 
+/// Makes the user of containers the owner of `workspace`, and makes it the workspace of a container. `swap_workspace`
+/// would set an owner that only sandboxes of the embedded runtime have: their ids are mapped to other ids of the host.
 fn swap_container(process: &Process, workspace: &Path) -> Result<(), HostError> {
     let User { uid, gid } = User::of_sandboxes();
     let chown_error =

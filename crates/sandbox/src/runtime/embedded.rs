@@ -50,8 +50,11 @@ pub struct Embedded {
     directory: PathBuf,
     /// Path of the guest agent's program.
     agent: PathBuf,
+    /// Imported root filesystems.
     templates: Templates,
+    /// Holder of the namespaces in which sandboxes are created.
     holder: LeafMutex<NamespaceHolder>,
+    /// UIDs that each belong to one sandbox.
     dedicated_uids: DedicatedUids,
     /// Result of [`dedicated_uids::probe`].
     dedicated_uids_probe: OnceLock<Result<(), String>>,
@@ -104,6 +107,7 @@ impl Embedded {
         }
     }
 
+    /// Returns a template, and the path of its root filesystem.
     fn find_template(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
         self.templates.find(name).map_err(|error| failed("find a template", &error))
     }
@@ -187,16 +191,14 @@ impl Runtime for Embedded {
         lazy: LazyMount,
     ) -> Result<(), RuntimeError> {
         let (holder, workspaces, sandboxes) = (self.holder(), workspaces.to_owned(), sandboxes.to_owned());
-        let has_lazy = lazy == LazyMount::Used;
-        let probe =
-            move || (dedicated_uids::probe(&holder, &workspaces, has_lazy), running_users(&sandboxes));
+        let probe = move || (dedicated_uids::probe(&holder, &workspaces, lazy), running_users(&sandboxes));
         let probed = spawn_blocking(probe).await;
         let (probe, running) = probed.map_err(|error| failed("probe the host", &error))?;
         for (id, user) in running {
             self.dedicated_uids.record(&id, user);
         }
         match &probe {
-            Ok(()) => tracing::info!("every sandbox runs with a dedicated UID"),
+            Ok(()) => tracing::info!("enabled dedicated UIDs for sandboxes"),
             Err(reason) => {
                 tracing::info!(reason, "sandboxes have no dedicated UIDs; see docs/isolation.md");
             }

@@ -270,6 +270,7 @@ impl Oci {
         }
     }
 
+    /// Returns a template, and the path of its root filesystem.
     fn find_template(&self, name: &str) -> Result<Option<(ImportedTemplate, PathBuf)>, RuntimeError> {
         self.templates.find(name).map_err(|error| self.failed("find a template", &error))
     }

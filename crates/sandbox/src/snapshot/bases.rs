@@ -61,8 +61,10 @@ impl Service {
         let sandbox = self.read_row(id).await?;
         let info = record.current.base_info.as_deref();
         let recorded: Option<ProjectBase> = info.and_then(|info| serde_json::from_str(info).ok());
-        let is_rebased = recorded.as_ref().is_some_and(|recorded| recorded.rebased == snapshot);
-        let event = if is_rebased { EventKind::SandboxRebased } else { EventKind::SandboxRestored };
+        let event = match recorded.as_ref().filter(|recorded| recorded.rebased == snapshot) {
+            Some(base) => event_of_base(base),
+            None => EventKind::SandboxRestored,
+        };
         let base = match (recorded, snapshot) {
             (Some(recorded), _) => Some(recorded),
             (None, Some(snapshot)) => self.base_of(&sandbox, snapshot).await?,
@@ -190,6 +192,14 @@ fn base_of_ancestors(
         id = *parent;
     }
     Ok(AncestorBase::Unknown)
+}
+
+/// Returns the type of the event about a workspace whose files the server replaced, with another base.
+pub(super) fn event_of_base(base: &ProjectBase) -> EventKind {
+    match base.reverted {
+        Some(_) => EventKind::SandboxChangesReverted,
+        None => EventKind::SandboxRebased,
+    }
 }
 
 /// Returns the base of the files of a sandbox as the text that is stored in the record of its workspace; `None` without

@@ -168,7 +168,8 @@ impl Service {
     }
 
     /// Fails if the owner of a project, who accounts for its content, has used up the quota of snapshots. `requester`
-    /// may be another owner: an agent, with a quota of its own. It does not learn how much the owner of the project has.
+    /// may be another owner: an agent, with a quota of its own. It does not learn how much the owner of the project
+    /// has.
     pub async fn check_project_quota(&self, project: &str, requester: &str) -> Result<()> {
         let Some(project) = self.0.catalog.projects().get(project).await? else {
             // Nothing is added to it.
@@ -523,6 +524,7 @@ fn fork_parameters(sandbox: &Sandbox, fork: &Fork) -> Result<NewSandbox> {
             processes: config.limits.processes,
         },
         network,
+        outside_clients: config.outside_clients,
         labels,
         snapshot: None,
         provider: config.provider.filter(|_| config.snapshot.is_some()),

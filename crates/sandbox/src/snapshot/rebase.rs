@@ -1,4 +1,5 @@
-//! Rebase: the files of a workspace are replaced by those of a merge with a newer head of its project.
+//! Rebase: the files of a workspace are replaced by those of a merge with a newer head of its project. The head is the
+//! snapshot of the project's present files.
 //!
 //! The caller merges. This module freezes the sandbox, makes a snapshot of its files for the merge, replaces the files
 //! by the result as a restore does, and records the new base with them. If the server is killed, the workspace has
@@ -12,12 +13,15 @@ use workspace_catalog::{Change, EventKind, NewEvent, Sandbox, SnapshotOrigin};
 use workspace_state::{Cancel, Durability, NewSnapshot, Snapshot, SnapshotId};
 use workspace_workspace::{CancellableWorkspaces, ProviderKind, Writers};
 
+use super::bases::event_of_base;
 use super::operations::{FreezeTime, IfInUse, check_writable};
 use super::replacement::Replaced;
 use crate::config::{Config, NewSandbox};
 use crate::error::{Result, SandboxError};
 use crate::failpoint;
 use crate::guest::handle::SandboxHandle;
+use crate::lifecycle::operation_lock::OperationLockGuard;
+use crate::lifecycle::quiet_work::QuietMoment;
 use crate::lineage::{ConflictingHead, HeadVersion, ProjectBase};
 use crate::runtime::WorkspaceProcess;
 use crate::scope::Scope;
@@ -83,6 +87,25 @@ pub enum Rebase<C> {
     Kept(C),
 }
 
+/// Outcome of [`Service::rebase_if_quiet`].
+#[derive(Debug)]
+pub enum QuietRebase<C> {
+    /// It was quiet, and the caller decided.
+    Rebased(Rebase<C>),
+    /// Files may be changing, or the base is another one. Try again later.
+    NotQuiet,
+}
+
+/// Sandbox whose files are replaced.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    sandbox: &'a Sandbox,
+    handle: &'a SandboxHandle,
+    base: &'a ProjectBase,
+    /// Quiet moment that must last until the freeze; `None` if the sandbox need not be quiet.
+    quiet: Option<&'a QuietMoment>,
+}
+
 /// Replacement of the files of a frozen sandbox.
 enum Attempt<C> {
     Done(Box<ReplacedFiles<C>>),
@@ -94,6 +117,7 @@ struct ReplacedFiles<C> {
     theirs: Snapshot,
     /// Number of bytes by which the snapshots made the store larger.
     bytes: Arc<AtomicU64>,
+    /// Files of the workspace after the rebase.
     new: MergedFiles<C>,
 }
 
@@ -180,11 +204,88 @@ impl Service {
         let sandbox = &self.with_recorded_base(self.read_row(id).await?).await?;
         let base = self.check_rebase(sandbox)?;
         let handle = self.replaceable_handle(sandbox)?;
-        let prepared =
-            self.prepare_replacement(sandbox, &handle, head, if_in_use, &operation, cancel).await?;
-        let attempt = || self.rebase_frozen(sandbox, &handle, &base, merge, cancel);
+        let target = Target { sandbox, handle: &handle, base: &base, quiet: None };
+        self.replace_by_decision(target, head, if_in_use, &operation, merge, cancel).await
+    }
+
+    /// Replaces the files of a sandbox like [`Self::rebase`], if it is quiet, and has the base `known`. Waits for no
+    /// other operation on the sandbox.
+    pub async fn rebase_if_quiet<C, F>(
+        &self,
+        id: &str,
+        known: &ProjectBase,
+        merge: impl Fn(RebaseFiles) -> F + Send + Sync + 'static,
+    ) -> Result<QuietRebase<C>>
+    where
+        C: Send + 'static,
+        F: Future<Output = RebaseDecision<C>> + Send,
+    {
+        let (id, known) = (id.to_owned(), known.clone());
+        let rebased = self.cancellable(|service, cancel| async move {
+            service.rebase_quiet(&id, &known, &merge, &cancel).await
+        });
+        match rebased.await {
+            // A client or a process has come in between.
+            Err(
+                SandboxError::WorkspaceBusy { .. }
+                | SandboxError::WorkspaceUsed { .. }
+                | SandboxError::Busy { .. },
+            ) => Ok(QuietRebase::NotQuiet),
+            rebased => rebased,
+        }
+    }
+
+    async fn rebase_quiet<C, F>(
+        &self,
+        id: &str,
+        known: &ProjectBase,
+        merge: &impl Fn(RebaseFiles) -> F,
+        cancel: &Cancel,
+    ) -> Result<QuietRebase<C>>
+    where
+        F: Future<Output = RebaseDecision<C>>,
+    {
+        let Some(operation) = self.0.operation_locks.try_lock(id) else { return Ok(QuietRebase::NotQuiet) };
+        let sandbox = &self.with_recorded_base(self.read_row(id).await?).await?;
+        let base = self.check_rebase(sandbox)?;
+        let handle = self.replaceable_handle(sandbox)?;
+        if base != *known {
+            return Ok(QuietRebase::NotQuiet);
+        }
+        self.check_snapshot_quota(&Scope::Owner(sandbox.owner.clone()), 1).await?;
+        // No command starts while this guard is held.
+        let Some(_no_starts) = handle.tracer.try_block_starts() else { return Ok(QuietRebase::NotQuiet) };
+        let Some(quiet) = QuietMoment::of(&handle).await else { return Ok(QuietRebase::NotQuiet) };
+        if handle.io.is_transferring() {
+            return Ok(QuietRebase::NotQuiet);
+        }
+        // The files are nearly those that the workspace was made from, whose layers exist.
+        let made_from = config_of(sandbox)?.snapshot.unwrap_or(base.snapshot);
+        let target = Target { sandbox, handle: &handle, base: &base, quiet: Some(&quiet) };
+        let rebased =
+            self.replace_by_decision(target, made_from, IfInUse::Fail, &operation, merge, cancel).await?;
+        Ok(QuietRebase::Rebased(rebased))
+    }
+
+    /// Replaces the files of a sandbox by those on which `merge` decides while the sandbox is frozen.
+    async fn replace_by_decision<C, F>(
+        &self,
+        target: Target<'_>,
+        head: SnapshotId,
+        if_in_use: IfInUse,
+        operation: &OperationLockGuard,
+        merge: &impl Fn(RebaseFiles) -> F,
+        cancel: &Cancel,
+    ) -> Result<Rebase<C>>
+    where
+        F: Future<Output = RebaseDecision<C>>,
+    {
+        let Target { sandbox, handle, base, .. } = target;
+        let id = sandbox.id.as_str();
+        let prepared = self.prepare_replacement(sandbox, handle, head, if_in_use, operation, cancel).await?;
+        let attempt = || self.rebase_frozen(target, merge, cancel);
         let Replaced { value, killed, thawed } =
-            self.replace_unused(sandbox, &handle, &prepared.access, if_in_use, cancel, attempt).await?;
+            self.replace_unused(sandbox, handle, &prepared.access, if_in_use, cancel, attempt).await?;
         let ReplacedFiles { theirs, bytes, new } = match value {
             Attempt::Done(files) => *files,
             Attempt::Kept(report) => {
@@ -205,7 +306,7 @@ impl Service {
             Some(Change { config: serde_json::to_value(config).ok(), ..Change::default() })
         };
         // If this fails, the next operation records it (`with_recorded_base`).
-        let changed = self.change(id, change, &[EventKind::SandboxRebased]).await;
+        let changed = self.change(id, change, &[event_of_base(&new_base)]).await;
         failpoint::hit("rebase-recorded")?;
         self.count_base_change(id);
         // Recorded without the sandbox: notes of its agent belong to the next snapshot of its work, not to this one.
@@ -229,9 +330,7 @@ impl Service {
     /// Replaces the workspace of a frozen sandbox, or leaves it as it was.
     async fn rebase_frozen<C, F>(
         &self,
-        sandbox: &Sandbox,
-        handle: &SandboxHandle,
-        base: &ProjectBase,
+        Target { sandbox, handle, base, quiet }: Target<'_>,
         merge: &impl Fn(RebaseFiles) -> F,
         cancel: &Cancel,
     ) -> Result<Attempt<C>>
@@ -240,6 +339,9 @@ impl Service {
     {
         let id = sandbox.id.as_str();
         self.check_unused(handle).await?;
+        if quiet.is_some_and(|quiet| !quiet.lasts(handle)) {
+            return Err(SandboxError::WorkspaceUsed { id: id.to_owned(), processes: Vec::new() });
+        }
         let bytes = Arc::<AtomicU64>::default();
         let new = || NewSnapshot {
             author: sandbox.owner.clone(),
@@ -324,8 +426,8 @@ impl Service {
     ) -> Result<SandboxInfo> {
         self.find_on_this_server(scope, id).await?;
         // The changes are compared with the same snapshot as before.
-        let ProjectBase { snapshot, rebased, untouched, .. } = *known;
-        let head = ProjectBase { snapshot, rebased, untouched, ..head };
+        let ProjectBase { snapshot, rebased, untouched, ref reverted, .. } = *known;
+        let head = ProjectBase { snapshot, rebased, untouched, reverted: reverted.clone(), ..head };
         let change = |sandbox: &Sandbox| {
             let config = config_of(sandbox).ok().filter(|config| has_base(config, known))?;
             let config = config.with_base(head.clone());

@@ -30,7 +30,9 @@ const ATTEMPTS: (u32, Duration) = (4, Duration::from_millis(100));
 
 /// Permission to replace a workspace. No writer outside has access to it, and the layers are not removed.
 pub(super) struct PreparedReplacement {
+    /// Exclusive access, which keeps writers outside away.
     pub(super) access: ExclusiveAccess,
+    /// Guard of the layers.
     _layers: PreparedReset,
 }
 

@@ -41,6 +41,7 @@ pub(crate) enum Swap {
 
 /// Interrupted restore that was finished or rolled back.
 struct FinishedRestore {
+    /// Exclusive access, which keeps writers outside away.
     access: ExclusiveAccess,
     /// True if the workspace was replaced; false after a rollback.
     is_replaced: bool,

@@ -204,6 +204,7 @@ mod tests {
         assert_eq!(templates.resolve("a").unwrap().unwrap().0.name, "a@10");
         assert_eq!(templates.resolve("a@9").unwrap().unwrap().0.size, 7);
         assert!(templates.resolve("a@1").unwrap().is_none());
+        // Without a requested version, the next one has the number after the highest.
         assert_eq!(templates.next_version("a", None).unwrap(), "a@11");
         assert_eq!(templates.next_version("new", None).unwrap(), "new@1");
         assert_eq!(templates.next_version("a", Some("beta")).unwrap(), "a@beta");

@@ -1,4 +1,7 @@
 //! Templates that are built from recipes.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `sh` runs a shell command
+//! in a sandbox and returns its result.
 
 use std::process::Command;
 use std::time::Duration;
@@ -101,6 +104,7 @@ async fn receive(service: &Service, archive: &[u8]) -> Result<workspace_sandbox:
     service.receive_build(file, RECIPE_FILE).await
 }
 
+/// Starts the build of a template from a context with these files. Returns the receiver of its events, and the build.
 async fn start_build(
     service: &Service,
     name: &str,
@@ -115,6 +119,7 @@ async fn start_build(
     (receiver, async move { service.build_template(request, sender).await })
 }
 
+/// Builds a template from a context with these files, and collects the events.
 async fn build_with(service: &Service, name: &str, files: &[(&str, &str)], cache: CacheMode) -> Build {
     let (mut receiver, build) = start_build(service, name, files, cache).await;
     let mut events = Vec::new();
@@ -127,6 +132,7 @@ async fn build_with(service: &Service, name: &str, files: &[(&str, &str)], cache
     Build { events, result }
 }
 
+/// Builds a template from a recipe without other files. Results of earlier builds may be used.
 async fn build(service: &Service, name: &str, recipe: &str) -> Build {
     build_with(service, name, &[(RECIPE_FILE, recipe)], CacheMode::Use).await
 }

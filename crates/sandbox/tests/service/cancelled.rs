@@ -1,4 +1,7 @@
 //! Operations whose request is cancelled.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `sh` runs a shell command
+//! in a sandbox and returns its result.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +14,7 @@ use workspace_sandbox::{
 };
 use workspace_state::{Cancel, NewSnapshot, SnapshotId};
 
-use crate::home::{TIMEOUT, TestHome, alice, base as new, creator, request, sh, wait_until};
+use crate::home::{ANY_TAG, TIMEOUT, TestHome, alice, base as new, creator, request, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -66,7 +69,7 @@ async fn command_whose_request_is_dropped_is_not_running_forever(home: &TestHome
         times += 1;
     }
     wait_until("every recorded command has ended", async || {
-        let commands = service.commands(&alice(), id, None, 1_000).await.unwrap();
+        let commands = service.commands(&alice(), id, ANY_TAG, 1_000).await.unwrap();
         commands.iter().all(|command| command.state == CommandState::Exited)
     })
     .await;
@@ -75,6 +78,9 @@ async fn command_whose_request_is_dropped_is_not_running_forever(home: &TestHome
 
 /// Files in a snapshot that takes a while to write.
 const LARGE_SNAPSHOT_FILES: usize = 6_000;
+
+/// Last argument of [`create_with`]: the server selects the provider.
+const ANY_PROVIDER: Option<ProviderKind> = None;
 
 async fn create_with(service: &Service, snapshot: SnapshotId, provider: Option<ProviderKind>) -> SandboxInfo {
     let new = NewSandbox { snapshot: Some(snapshot), provider, ..new() };
@@ -138,7 +144,7 @@ async fn closing_the_service_cancels_operations_without_effect(home: &TestHome) 
     let service = home.start_with(|settings| settings.cancel = cancel.clone()).await;
     let (first, other) = (small(&service), large(&service));
     let infos = [
-        create_with(&service, first, None).await,
+        create_with(&service, first, ANY_PROVIDER).await,
         create_with(&service, first, Some(ProviderKind::Copy)).await,
     ];
     for info in &infos {
@@ -170,7 +176,7 @@ async fn closing_the_service_cancels_operations_without_effect(home: &TestHome) 
 
 async fn cancelled_commit_makes_no_snapshot_and_thaws_the_sandbox(home: &TestHome) {
     let service = home.start().await;
-    let info = create_with(&service, small(&service), None).await;
+    let info = create_with(&service, small(&service), ANY_PROVIDER).await;
     fill(&service, &info).await;
     let before = snapshots(&service);
     let dir = home.dir(&info);
@@ -187,7 +193,7 @@ async fn cancelled_commit_makes_no_snapshot_and_thaws_the_sandbox(home: &TestHom
 
 async fn cancelled_changes_thaw_the_sandbox(home: &TestHome) {
     let service = home.start().await;
-    let info = create_with(&service, small(&service), None).await;
+    let info = create_with(&service, small(&service), ANY_PROVIDER).await;
     fill(&service, &info).await;
     let dir = home.dir(&info);
     drop_when(async { service.changes(&alice(), &info.sandbox.id).await.map(drop) }, async || {
@@ -206,7 +212,7 @@ async fn cancelled_fork_makes_no_sandbox(home: &TestHome) {
             settings.sandboxes_per_owner = 50;
         })
         .await;
-    let info = create_with(&service, small(&service), None).await;
+    let info = create_with(&service, small(&service), ANY_PROVIDER).await;
     let before = snapshots(&service);
     let count = async || service.list(&Scope::All, Filter::default()).await.unwrap().0.len();
     let fork = Fork { count: 30, ..Fork::default() };
@@ -231,7 +237,7 @@ async fn cancelled_restore_leaves_the_workspace_unchanged(home: &TestHome) {
     if !service.runtime().can_swap_workspace() {
         return;
     }
-    let info = create_with(&service, small(&service), None).await;
+    let info = create_with(&service, small(&service), ANY_PROVIDER).await;
     if info.config.provider != Some(ProviderKind::Overlay) {
         return;
     }
@@ -272,7 +278,7 @@ async fn cancelled_restore_in_place_leaves_the_workspace_unchanged(home: &TestHo
 
 async fn request_waiting_for_another_operation_can_be_cancelled(home: &TestHome) {
     let service = home.start().await;
-    let info = create_with(&service, small(&service), None).await;
+    let info = create_with(&service, small(&service), ANY_PROVIDER).await;
     fill(&service, &info).await;
     let (dir, id, before) = (home.dir(&info), info.sandbox.id.clone(), snapshots(&service));
     let first = service.clone();

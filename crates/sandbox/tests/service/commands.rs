@@ -1,4 +1,7 @@
 //! Commands in a sandbox.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::time::Duration;
 
@@ -7,7 +10,7 @@ use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
 use workspace_sandbox::{AfterInput, CommandLine, RunRequest, SandboxError, Service};
 
-use crate::home::{TestHome, alice, create, read, request, sh, wait_until};
+use crate::home::{ANY_TAG, TestHome, alice, create, read, request, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -41,7 +44,7 @@ async fn output_and_exit_code_are_reported(home: &TestHome) {
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("out\n", "err\n"));
     assert_eq!((ran.exit.exit_code, ran.exit.timed_out, ran.exit.failure_reason), (3, false, None));
     wait_until("its end is written down", async || {
-        let commands = service.commands(&alice(), &info.sandbox.id, None, 10).await.unwrap();
+        let commands = service.commands(&alice(), &info.sandbox.id, ANY_TAG, 10).await.unwrap();
         commands.len() == 1 && commands[0].state == CommandState::Exited && commands[0].exit_code == Some(3)
     })
     .await;
@@ -184,7 +187,7 @@ async fn pid_is_that_inside_the_sandbox(home: &TestHome) {
     let own = service.run(&alice(), id, arguments(&["readlink", "/proc/self"])).await.unwrap();
     let printed = read(&own, 0).await.stdout;
     wait_until("the PIDs are written down", async || {
-        let commands = service.commands(&alice(), id, None, 10).await.unwrap();
+        let commands = service.commands(&alice(), id, ANY_TAG, 10).await.unwrap();
         commands.iter().all(|command| command.state == CommandState::Exited)
     })
     .await;
@@ -325,7 +328,7 @@ async fn blocking_command_loses_no_output(home: &TestHome) {
     // Without readers, output stays within bounds, and the command ends only by force.
     assert!(hurried.wait().await.unwrap().timed_out);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    for command in service.commands(&alice(), id, None, 10).await.unwrap() {
+    for command in service.commands(&alice(), id, ANY_TAG, 10).await.unwrap() {
         let ended = command.id == hurried.id;
         assert_eq!(command.state != CommandState::Running, ended, "{}", command.command);
     }

@@ -1,4 +1,7 @@
 //! Sandboxes with dedicated UIDs.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::path::Path;
 
@@ -10,6 +13,7 @@ use workspace_sandbox::{
     Fork, IfInUse, NewCommit, NewSandbox, ProviderKind, ReclaimPolicy, SandboxInfo, Service, Settings,
 };
 use workspace_state::{NewSnapshot, Snapshot};
+use workspace_test_support::skip;
 
 use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, sh, wait_until};
 use crate::kind::RuntimeKind;
@@ -32,7 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 async fn has_dedicated_uids(home: &TestHome, service: &Service) -> bool {
     let holder = if rustix::process::geteuid().is_root() { NamespaceHolder::None } else { return false };
     let missing = service.runtime().missing_features().await.unwrap().join("; ");
-    match dedicated_uids::probe(&holder, home.path(), false) {
+    match dedicated_uids::probe(&holder, home.path(), LazyMount::Unused) {
         Ok(()) => {
             assert!(!missing.contains("no dedicated UIDs"), "{missing}");
             true
@@ -56,6 +60,15 @@ fn user(home: &TestHome, info: &SandboxInfo) -> u32 {
     users(home, &info.sandbox.id)[0]
 }
 
+/// Like [`has_dedicated_uids`], but records the test as skipped where there are none.
+async fn needs_dedicated_uids(home: &TestHome, service: &Service) -> bool {
+    let has = has_dedicated_uids(home, service).await;
+    if !has {
+        skip("sandboxes have no dedicated UIDs on this host");
+    }
+    has
+}
+
 async fn shared_user_ids_are_reported(home: &TestHome) {
     let service = home.start().await;
     let info = create(&service).await;
@@ -74,7 +87,7 @@ async fn shared_user_ids_are_reported(home: &TestHome) {
 
 async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
     let service = home.start_with(|settings| settings.max_pool_size = 2).await;
-    if !has_dedicated_uids(home, &service).await {
+    if !needs_dedicated_uids(home, &service).await {
         return;
     }
     wait_until("the warm pool has one", async || service.warm_pool_size() > 0).await;
@@ -98,7 +111,7 @@ async fn every_sandbox_has_a_user_of_its_own(home: &TestHome) {
 
 async fn user_ids_survive_a_restart(home: &TestHome) {
     let service = home.start().await;
-    if !has_dedicated_uids(home, &service).await {
+    if !needs_dedicated_uids(home, &service).await {
         return;
     }
     let (first, second) = (create(&service).await, create(&service).await);

@@ -1,4 +1,7 @@
 //! File descriptors of the processes that serve a sandbox inside.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `create` creates a
+//! sandbox of the owner `alice`.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;

@@ -20,7 +20,7 @@ pub(crate) fn start_own() {
     *lock() = Some(Docker::start(&programs()));
 }
 
-/// Address of the daemon. Without [`start_own`] it is the one that all tests share.
+/// Returns the address of the daemon. Without [`start_own`] it is the one that all tests share.
 pub(crate) fn host() -> String {
     lock().get_or_insert_with(|| Docker::shared(&programs())).host()
 }

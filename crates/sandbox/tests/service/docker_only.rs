@@ -1,4 +1,7 @@
 //! Features of a Docker daemon only: images, and other clients.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! Agents in containers that connect to the server's port over a bridge.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +22,9 @@ use workspace_test_support::stable_port;
 use crate::docker;
 use crate::escape::assert_no_token;
 use crate::files;
-use crate::home::{TestHome, agent_program, alice, base, create, creator, request, run, sh, wait_until};
+use crate::home::{
+    TO_THE_END, TestHome, agent_program, alice, base, create, creator, request, run, sh, wait_until,
+};
 use crate::kind::RuntimeKind;
 use crate::restart::{LongWork, wait_for_agent};
 
@@ -48,6 +53,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// A bridge with a server's port, for as long as a test runs.
 struct Bridge {
+    /// Name of the docker network.
     network: String,
     /// Certificate and key of the server.
     pem: String,
@@ -70,6 +76,7 @@ impl Bridge {
         self.start_as(home, None).await
     }
 
+    /// Starts a service. `advertised` is the host and port that agents connect to; `None` for those that docker finds.
     async fn start_as(&self, home: &TestHome, advertised: Option<(String, u16)>) -> Service {
         let sandboxes = home.path().join("sandboxes");
         let (host, agent) = (docker::host(), agent_program());
@@ -241,7 +248,7 @@ async fn io_worker_reconnects_to_the_next_server(home: &TestHome) {
     drop(service);
     let service = bridge.start(home).await;
     wait_for_agent(&service, id).await;
-    let mut read = service.read_file(&alice(), id, &file.path, 0, None).await.unwrap();
+    let mut read = service.read_file(&alice(), id, &file.path, 0, TO_THE_END).await.unwrap();
     let mut found = Vec::new();
     while let Some(piece) = read.next().await.unwrap() {
         found.extend_from_slice(&piece);

@@ -1,4 +1,8 @@
 //! Egress of sandboxes on every runtime, in network namespaces of the tests.
+//!
+//! `TestNetwork` (crate `test-support`) is a simulated host with an internet: [`HOST`] and [`INTERNET`] are their
+//! addresses, and a DNS server resolves a few names to them. Each address of the internet replies on TCP port 80 with
+//! itself. `TestHome::start_with` starts the service, and `sh` runs a shell command in a sandbox.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -20,6 +24,7 @@ use crate::{docker, trials};
 
 /// First argument of this program when it is started again in a network of its own.
 const IN_NETWORK: &str = "in-test-network";
+/// Name of the process that controls the network of a sandbox.
 const NETWORK_DAEMON: &str = "network-daemon";
 /// Names of uplink processes; `pasta` has several.
 const PROGRAMS: [&str; 3] = ["pasta", "passt", "slirp4netns"];
@@ -36,6 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
+/// Runs a test of the suite in a new process with a network namespace of its own.
 fn in_test_network(test: &str) -> Result<(), Failed> {
     let is_installed = |program: &str| Path::new("/usr/bin").join(program).exists();
     if !requires(
@@ -66,6 +72,7 @@ pub(crate) fn run() -> Option<ExitCode> {
     Some(conclusion.exit_code())
 }
 
+/// Returns the tests that need a test network.
 fn suite() -> Vec<Trial> {
     let mut trials = trials![
         egress_policy_allows_and_denies,
@@ -84,22 +91,26 @@ fn suite() -> Vec<Trial> {
     trials
 }
 
+/// Sets the DNS server of the test network, for [`TestHome::start_with`].
 fn settings(settings: &mut Settings) {
     settings.egress_dns = Some(DNS_SERVER.parse().unwrap());
 }
 
+/// Returns a sandbox with egress to the listed destinations; `None` allows all that are not denied.
 fn with_egress(allow: Option<&[&str]>) -> NewSandbox {
     let allow = allow.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
     NewSandbox { network: Network::Egress { allow }, ..base() }
 }
 
-/// Connects from a sandbox to a port, and returns the client address as seen there, or an empty text.
+/// Connects from a sandbox to a port, and returns the reply without white space around it. Most ports of these tests
+/// reply with the address that the connection arrived at. An empty text means that nothing was received.
 async fn get(service: &Service, info: &SandboxInfo, host: &str, port: u16) -> String {
     let command = format!("busybox timeout 5 busybox nc {host} {port} </dev/null");
     sh(service, info, &command).await.stdout.trim().to_owned()
 }
 
-/// Listens on a port on all addresses of the host.
+/// Listens on a new port on all addresses of the host, and replies to each connection with the address that it arrived
+/// at. Returns the port.
 fn listen_on_all_addresses() -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -111,6 +122,8 @@ async fn egress_policy_allows_and_denies(home: &TestHome) {
     let service = home.start_with(settings).await;
     let (all, port) =
         (service.create(creator(), with_egress(None)).await.unwrap(), listen_on_all_addresses());
+    // Of the addresses of the internet, the first three are not denied. The last is 169.254.169.254, where clouds serve
+    // metadata, which `Settings::egress_deny` has by default.
     for address in &INTERNET[..3] {
         assert_eq!(get(&service, &all, address, 80).await, *address);
     }
@@ -134,11 +147,12 @@ async fn egress_policy_allows_and_denies(home: &TestHome) {
     }
 }
 
+/// Returns the number of bytes of a sandbox over its network; `None` if the runtime does not count them.
 async fn traffic(service: &Service, info: &SandboxInfo) -> Option<NetworkBytes> {
     service.stats(&alice(), &info.sandbox.id).await.unwrap().usage.network
 }
 
-/// Address of the host in the network of containers.
+/// Returns the address of the host in the network of containers; `None` if it has none.
 fn bridge() -> Option<String> {
     let found = docker::run(&[
         "network",
@@ -157,6 +171,8 @@ async fn resolved_names_open_the_egress_policy(home: &TestHome) {
     assert_eq!(get(&service, &info, INTERNET[0], 80).await, "", "no name was asked for yet");
     assert_eq!(get(&service, &info, "one.example.com", 80).await, INTERNET[0]);
     assert_eq!(get(&service, &info, "two.example.org", 80).await, INTERNET[1]);
+    // The DNS server of the tests has all three names. The first is not allowed. The others match `*.example.org`, but
+    // their addresses are denied: `INTERNET[3]`, and one of the host.
     for (name, port) in
         [("other.test", 80), ("metadata.example.org", 80), ("machine.example.org", listen_on_all_addresses())]
     {
@@ -201,8 +217,11 @@ async fn egress_does_not_help_to_escape(home: &TestHome) {
     let service = home.start_with(settings).await;
     let info = service.create(creator(), with_egress(None)).await.unwrap();
     copy_this_program(home, &info);
-    for what in ["first-process", "mounts", "namespaces", "devices", "keyrings", "settings", "rights"] {
-        attempt(&service, &info, what, &[]).await;
+    // Kinds of attempts that need no arguments (`attempts.rs`).
+    let kinds = ["first-process", "mounts", "namespaces", "devices", "keyrings", "settings", "rights"];
+    let no_arguments: &[&str] = &[];
+    for kind in kinds {
+        attempt(&service, &info, kind, no_arguments).await;
     }
 }
 
@@ -227,6 +246,7 @@ async fn missing_uplink_program_is_reported_with_a_hint(home: &TestHome) {
     assert_eq!(std::fs::read_dir(home.path().join("sandboxes")).unwrap().count(), 0);
 }
 
+/// Runs a shell script on the host. Panics if it fails.
 fn sh_outside(script: &str) {
     assert!(std::process::Command::new("sh").args(["-c", script]).status().unwrap().success());
 }

@@ -1,4 +1,7 @@
 //! Attempts to escape from a sandbox. All must fail.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
@@ -51,7 +54,7 @@ pub(crate) fn copy_this_program(home: &TestHome, info: &SandboxInfo) {
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs attempts inside; all of them must fail.
+/// Runs attempts of the kind `what` inside, with further arguments; all of them must fail.
 pub(crate) async fn attempt(service: &Service, info: &SandboxInfo, what: &str, arguments: &[&str]) {
     let arguments = arguments.join(" ");
     // Without a shell in between: its parent is the supervisor.
@@ -128,6 +131,7 @@ async fn keyrings_are_inaccessible(home: &TestHome) {
 struct Listening {
     _tcp: TcpListener,
     _abstract: UnixListener,
+    /// Addresses and names to connect to.
     named: Vec<String>,
 }
 

@@ -64,6 +64,7 @@ pub(crate) enum Step {
 }
 
 impl FailingRuntime {
+    /// Starts the runtime of a home, without failures at first.
     pub(crate) async fn new(home: &TestHome) -> Self {
         Self {
             inner: home.kind.runtime(home.path()).await,

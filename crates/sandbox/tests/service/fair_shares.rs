@@ -1,4 +1,7 @@
 //! Fair shares of owners in the creation and the removal of sandboxes.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service. `FakeRuntime` runs nothing;
+//! each test defines its behaviour.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,11 +45,15 @@ pub(crate) fn trials() -> Vec<Trial> {
 struct StartsNothing {
     /// True if the first workspace never becomes ready.
     fills_slowly: bool,
+    /// Number of workspaces that were filled, or begun.
     fills: AtomicUsize,
+    /// Number of starts.
     starts: AtomicUsize,
     /// True if no sandbox ever ends.
     ends_slowly: bool,
+    /// Number of sandboxes that were ended, or begun.
     ends: AtomicUsize,
+    /// Notified when whatever waits may continue.
     release: Notify,
 }
 
@@ -74,6 +81,7 @@ impl Behaviour for StartsNothing {
     }
 }
 
+/// Starts a service that creates `at_once` sandboxes at a time.
 async fn start(
     home: &TestHome,
     path: &Path,
@@ -163,7 +171,7 @@ async fn unique_name_requires_a_name(home: &TestHome) {
     assert!(refused.contains("uniqueName") && refused.contains("give the sandbox a name"), "{refused}");
 }
 
-/// Inserts rows of running sandboxes into the catalog.
+/// Inserts `count` rows of running sandboxes of an owner into the catalog.
 async fn insert_rows(home: &TestHome, server: &str, owner: &str, count: usize) -> Vec<String> {
     let catalog = home.catalog().await;
     let mut ids = Vec::new();

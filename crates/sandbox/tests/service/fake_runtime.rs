@@ -12,11 +12,13 @@ use workspace_sandbox::runtime::{
 /// Behaviour of a [`FakeRuntime`]. By default its sandboxes have no process, and end at once.
 #[async_trait]
 pub(crate) trait Behaviour: Debug + Send + Sync {
+    /// Starts a sandbox.
     async fn start(&self, start: &SandboxSpec<'_>) -> Result<StartResult, RuntimeError>;
 
     /// Called when the workspace of a sandbox is about to be filled.
     async fn before_fill(&self) {}
 
+    /// Returns true if the sandbox with this id has a process.
     fn is_running(&self, id: &str) -> bool {
         let _ = id;
         false
@@ -27,6 +29,7 @@ pub(crate) trait Behaviour: Debug + Send + Sync {
         let _ = id;
     }
 
+    /// Kills the sandbox with this id.
     async fn kill(&self, id: &str) {
         let _ = id;
     }
@@ -37,6 +40,7 @@ pub(crate) trait Behaviour: Debug + Send + Sync {
         Err(RuntimeError::Failed { runtime: "fake", action: "freeze a sandbox", reason })
     }
 
+    /// Returns true if the service may start sandboxes in advance.
     fn supports_warm_pool(&self) -> bool {
         false
     }

@@ -1,4 +1,7 @@
 //! Files, watches and ports of a running sandbox.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,8 +15,13 @@ use workspace_sandbox::{
     FileRead, NewCommit, NewFile, SandboxError, SandboxInfo, Scope, Service, TreeEntry, Watch,
 };
 
-use crate::home::{TIMEOUT, TestHome, alice, create, request, sh, wait_until};
+use crate::home::{FOLLOW, TIMEOUT, TO_THE_END, TestHome, alice, create, request, sh, wait_until};
 use crate::trials;
+
+/// Last argument of [`Service::watch_files`]: everything below the directory is watched, too.
+const RECURSIVE: bool = true;
+/// Last argument of [`Service::write_tree`]: missing parents are created.
+const MKDIRS: bool = true;
 
 pub(crate) fn trials() -> Vec<Trial> {
     trials![
@@ -99,12 +107,12 @@ async fn entries_are_described_and_listed(home: &TestHome) {
 pub(crate) async fn check_entries(service: &Service, info: &SandboxInfo) {
     let id = info.sandbox.id.as_str();
     sh(service, info, "mkdir -p d/sub; printf abc > d/a; chmod 640 d/a; ln -s a d/link; touch d/sub/x").await;
-    let entry = service.stat_file(&alice(), id, &path("/workspace/d/a"), true).await.unwrap();
+    let entry = service.stat_file(&alice(), id, &path("/workspace/d/a"), FOLLOW).await.unwrap();
     assert_eq!((entry.kind, entry.mode, entry.size), (FileKind::File, 0o640, 3));
     assert_eq!(entry.path, b"/workspace/d/a");
-    let link = service.stat_file(&alice(), id, &path("/workspace/d/link"), false).await.unwrap();
+    let link = service.stat_file(&alice(), id, &path("/workspace/d/link"), !FOLLOW).await.unwrap();
     assert_eq!((link.kind, link.target.as_slice()), (FileKind::Symlink, &b"a"[..]));
-    let followed = service.stat_file(&alice(), id, &path("/workspace/d/link"), true).await.unwrap();
+    let followed = service.stat_file(&alice(), id, &path("/workspace/d/link"), FOLLOW).await.unwrap();
     assert_eq!(followed.fingerprint, entry.fingerprint);
     let list = async |depth, range| {
         let listing = service.list_files(&alice(), id, &path("/workspace/d"), depth, range).await.unwrap();
@@ -114,7 +122,7 @@ pub(crate) async fn check_entries(service: &Service, info: &SandboxInfo) {
     assert_eq!(list(1, (0, 100)).await, (vec!["a".to_owned(), "link".to_owned(), "sub".to_owned()], 3));
     assert_eq!(list(1, (1, 1)).await, (vec!["link".to_owned()], 3));
     assert_eq!(list(2, (3, 100)).await, (vec!["sub/x".to_owned()], 4));
-    let missing = service.stat_file(&alice(), id, &path("/workspace/none"), true).await;
+    let missing = service.stat_file(&alice(), id, &path("/workspace/none"), FOLLOW).await;
     assert_eq!(kind_of(missing), FileErrorKind::NotFound);
 }
 
@@ -162,7 +170,7 @@ pub(crate) async fn check_conditions(service: &Service, info: &SandboxInfo) {
     let refused = files.write(&when(FileCondition::Absent), b"x").await;
     assert_eq!(kind_of(refused), FileErrorKind::PreconditionFailed);
     let (owner, at) = (alice(), path("/workspace/file"));
-    let stat = || service.stat_file(&owner, files.id, &at, true);
+    let stat = || service.stat_file(&owner, files.id, &at, FOLLOW);
     let first = stat().await.unwrap().fingerprint;
     files.write(&when(FileCondition::Unchanged(first)), b"second").await.unwrap();
     let refused = files.write(&when(FileCondition::Unchanged(first)), b"x").await;
@@ -244,7 +252,7 @@ pub(crate) async fn check_tree(service: &Service, info: &SandboxInfo) {
                 chmod 750 tree/sub; ln -s sub/small tree/link; mkfifo tree/fifo; touch tree/nothing";
     sh(service, info, make).await;
     let mut reader = service.read_tree(&alice(), id, &path("/workspace/tree")).await.unwrap();
-    let mut writer = service.write_tree(&alice(), id, &path("/workspace/a/copy"), true).await.unwrap();
+    let mut writer = service.write_tree(&alice(), id, &path("/workspace/a/copy"), MKDIRS).await.unwrap();
     let mut names = Vec::new();
     while let Some(entries) = reader.next().await.unwrap() {
         for entry in entries {
@@ -274,7 +282,7 @@ pub(crate) async fn check_tree(service: &Service, info: &SandboxInfo) {
         size: 0,
     };
     for name in ["../out", "/out", "link/../out"] {
-        let mut writer = service.write_tree(&alice(), id, &path("/workspace/a/copy"), false).await.unwrap();
+        let mut writer = service.write_tree(&alice(), id, &path("/workspace/a/copy"), !MKDIRS).await.unwrap();
         writer.push(hostile(name)).await.unwrap();
         assert_eq!(kind_of(writer.finish().await), FileErrorKind::Invalid, "{name}");
     }
@@ -317,7 +325,8 @@ async fn changes_are_reported(home: &TestHome) {
 
 pub(crate) async fn check_watch(service: &Service, info: &SandboxInfo) {
     sh(service, info, "mkdir -p d/sub").await;
-    let watch = service.watch_files(&alice(), &info.sandbox.id, &path("/workspace/d"), true).await.unwrap();
+    let watch =
+        service.watch_files(&alice(), &info.sandbox.id, &path("/workspace/d"), RECURSIVE).await.unwrap();
     let mut changes = Changes { watch, received: VecDeque::new() };
     sh(service, info, "echo x > d/sub/a; mv d/sub/a d/b; rm d/b; mkdir d/new; echo y > d/new/c").await;
     changes.wait_for(FileChangeKind::Created, "sub/a").await;
@@ -405,7 +414,8 @@ async fn killed_worker_is_replaced(home: &TestHome) {
     let files = Files::of(&service, &info);
     let content = noise(8 << 20);
     files.write(&new_file("/workspace/file"), &content).await.unwrap();
-    let mut read = service.read_file(&alice(), files.id, &path("/workspace/file"), 0, None).await.unwrap();
+    let mut read =
+        service.read_file(&alice(), files.id, &path("/workspace/file"), 0, TO_THE_END).await.unwrap();
     read.next().await.unwrap().unwrap();
     let mut write = service.start_write(&alice(), files.id, &new_file("/workspace/file")).await.unwrap();
     write.append(Bytes::from_static(b"half")).await.unwrap();
@@ -458,11 +468,11 @@ async fn files_of_other_owners_do_not_exist(home: &TestHome) {
     let file = path("/workspace/file");
     let content = Bytes::from_static(b"x");
     for outcome in [
-        service.stat_file(&bob, id, &file, true).await.map(drop),
-        service.read_file(&bob, id, &file, 0, None).await.map(drop),
+        service.stat_file(&bob, id, &file, FOLLOW).await.map(drop),
+        service.read_file(&bob, id, &file, 0, TO_THE_END).await.map(drop),
         service.write_file(&bob, id, &new_file("/workspace/file"), content).await.map(drop),
         service.file_batch(&bob, id, Vec::new()).await.map(drop),
-        service.watch_files(&bob, id, &file, false).await.map(drop),
+        service.watch_files(&bob, id, &file, !RECURSIVE).await.map(drop),
         service.list_ports(&bob, id).await.map(drop),
         service.connect_port(&bob, id, 1).await.map(drop),
     ] {

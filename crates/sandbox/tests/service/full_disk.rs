@@ -1,4 +1,6 @@
 //! Freeing space when the disk of the workspaces is nearly full.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service.
 
 use std::time::Duration;
 
@@ -73,6 +75,8 @@ impl TwoOwners {
     }
 }
 
+/// Starts a service on a small disk, which keeps sandboxes that were stopped on a full disk for the time `kept`. `None`
+/// if such a disk cannot be mounted.
 async fn start(home: &TestHome, kept: Duration) -> Option<Service> {
     let small = small_disk(home, "size=200m")?;
     let change = |settings: &mut workspace_sandbox::Settings| {

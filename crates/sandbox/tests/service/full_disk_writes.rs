@@ -1,4 +1,7 @@
 //! Writes of files while the disk of the sandbox is full.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `sh` runs a shell command
+//! in a sandbox and returns its result.
 
 use libtest_mimic::Trial;
 use workspace_sandbox::{
@@ -80,7 +83,8 @@ async fn write_to_full(service: &Service, info: &SandboxInfo, directory: &str) {
 
 /// Writes the file `other` of a directory as a tree.
 async fn write_tree(service: &Service, id: &str, root: &str, content: Vec<u8>) -> Result<(), SandboxError> {
-    let mut writer = service.write_tree(&alice(), id, &path(root), false).await?;
+    let mkdirs = false;
+    let mut writer = service.write_tree(&alice(), id, &path(root), mkdirs).await?;
     let header = TreeEntry::Header {
         path: b"other".to_vec(),
         kind: FileKind::File,

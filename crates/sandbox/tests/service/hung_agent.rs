@@ -1,4 +1,7 @@
 //! Guest agents that do not answer.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::time::Duration;
 
@@ -6,7 +9,7 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use workspace_sandbox::{AfterInput, ReclaimPolicy, RunRequest, SandboxError};
 
-use crate::home::{TIMEOUT, TestHome, alice, create, request, sh, wait_until};
+use crate::home::{ANY_TAG, TIMEOUT, TestHome, alice, create, request, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -38,7 +41,7 @@ async fn hung_agent_does_not_block_clients(home: &TestHome) {
         drop(service.kill(&alice(), id, &command, 15).await);
         drop(service.input(&alice(), id, &command, data, AfterInput::Close).await);
         drop(service.stats(&alice(), id).await);
-        service.commands(&alice(), id, None, 10).await.unwrap();
+        service.commands(&alice(), id, ANY_TAG, 10).await.unwrap();
         service.logs(&alice(), id, 10, None, None).await.unwrap();
     };
     tokio::time::timeout(TIMEOUT, bounded).await.unwrap();

@@ -1,4 +1,7 @@
 //! Release of resources that only sandboxes need, after the last one, and their return with the next.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,4 +1,8 @@
 //! Agents that report commands which no server started.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `create` creates a
+//! sandbox of the owner `alice`. `FakeRuntime` runs nothing; each test defines its behaviour. `ScriptedAgents` sends
+//! the messages of guest agents that a test chooses.
 
 use std::sync::Arc;
 
@@ -11,7 +15,7 @@ use workspace_sandbox::runtime::{RuntimeError, SandboxSpec, StartResult};
 use workspace_sandbox::{CommandLine, RunRequest, SandboxError, Service, Settings};
 
 use crate::fake_runtime::{Behaviour, FakeRuntime};
-use crate::home::{TIMEOUT, TestHome, alice, create, request, run};
+use crate::home::{ANY_TAG, TIMEOUT, TestHome, alice, create, request, run};
 use crate::kind::RuntimeKind;
 use crate::scripted_agent::{ScriptedAgents, progress};
 
@@ -78,6 +82,6 @@ async fn an_older_agent_gets_no_arguments(home: &TestHome) {
     let refused =
         service.run(&alice(), id, RunRequest { command, ..RunRequest::default() }).await.unwrap_err();
     assert!(matches!(refused, SandboxError::GuestOutdated { .. }), "{refused}");
-    assert_eq!(service.commands(&alice(), id, None, 10).await.unwrap(), [], "nothing was recorded");
+    assert_eq!(service.commands(&alice(), id, ANY_TAG, 10).await.unwrap(), [], "nothing was recorded");
     service.run(&alice(), id, request("true")).await.unwrap();
 }

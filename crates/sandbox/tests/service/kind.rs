@@ -46,6 +46,7 @@ const CRUN_TESTS: [&str; 20] = [
 ];
 
 impl RuntimeKind {
+    /// Returns the name of the runtime in names of tests.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",

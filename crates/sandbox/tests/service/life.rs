@@ -1,4 +1,7 @@
 //! Life of a sandbox, from its creation to its end.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::time::Duration;
 
@@ -9,7 +12,7 @@ use workspace_sandbox::{
 };
 use workspace_test_support::skip;
 
-use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, request, sh, wait_until};
+use crate::home::{ANY_TAG, TIMEOUT, TestHome, alice, base, create, creator, request, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -66,7 +69,7 @@ async fn sandbox_of_another_owner_is_not_found(home: &TestHome) {
         service.command(&bob, id, &handle.id).await.err(),
         service.kill(&bob, id, &handle.id, 9).await.err(),
         service.extend(&bob, id, 10).await.err(),
-        service.commands(&bob, id, None, 10).await.err(),
+        service.commands(&bob, id, ANY_TAG, 10).await.err(),
         service.relabel(&bob, id, [].into()).await.err(),
     ];
     for refusal in refusals {

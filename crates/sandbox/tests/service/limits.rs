@@ -1,4 +1,7 @@
 //! Resource limits.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use libtest_mimic::Trial;
 use workspace_sandbox::{NewSandbox, ResourceRequest, SandboxDir};

@@ -1,5 +1,9 @@
 //! Tests of the sandbox service: the same tests on every runtime, as root and, on the embedded one, as an
-//! ordinary user (`scripts/as-ordinary-user.sh`).
+//! ordinary user (`crates/test-support/as-ordinary-user.sh`).
+//!
+//! Helpers: `home` (a server directory), `kind` (the runtimes), `fake_runtime`, `failing_runtime` and
+//! `scripted_agent` (runtimes and guest agents with the behaviour that a test needs), `docker` (the Docker daemon),
+//! `registry` (an image registry), `attempts` (attempts to escape, which run inside).
 
 mod attempts;
 mod builds;

@@ -1,4 +1,7 @@
 //! Measurements of sandboxes over time.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `create` creates a
+//! sandbox of the owner `alice`.
 
 use std::time::Duration;
 
@@ -21,7 +24,8 @@ async fn start(home: &TestHome) -> Service {
 }
 
 async fn measured(service: &Service, info: &SandboxInfo) -> Vec<MeasurementSample> {
-    service.measurements(&alice(), &info.sandbox.id, None, None).await.unwrap()
+    let (from, to) = (None, None);
+    service.measurements(&alice(), &info.sandbox.id, from, to).await.unwrap()
 }
 
 /// Waits until a sandbox was measured this often after a time, and returns these measurements.

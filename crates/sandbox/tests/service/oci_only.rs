@@ -1,4 +1,7 @@
 //! Templates of OCI runtimes: imported root filesystems, as for the embedded runtime.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::path::Path;
 use std::process::Command;

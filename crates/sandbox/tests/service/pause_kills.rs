@@ -2,6 +2,10 @@
 //!
 //! The call of the runtime at which the server is "killed" never returns. What the server does between two such calls
 //! is written to the catalog and the store by hand.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result. `FailingRuntime` is the
+//! embedded runtime with failures that a test injects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +17,7 @@ use workspace_sandbox::{NewCommit, PauseMode, RunRequest, SandboxError, SandboxI
 use workspace_state::{Durability, Expect};
 
 use crate::failing_runtime::{FailingRuntime, Step};
-use crate::home::{TestHome, alice, create, creator, read, request, run, sh, wait_until};
+use crate::home::{DEFAULT_LIFETIME, TestHome, alice, create, creator, read, request, run, sh, wait_until};
 use crate::kind::RuntimeKind;
 use crate::pauses::{pause, pause_snapshots, resume, state, wait_until_freed};
 
@@ -75,14 +79,15 @@ impl<'a> Fixture<'a> {
         &self.info.sandbox.id
     }
 
-    /// Begins an operation and kills the server when it reaches a step. Continues with the next server.
+    /// Begins a pause, or without `mode` a resume, and kills the server when it reaches a step. Continues with the next
+    /// server.
     async fn killed_at(self, step: Step, mode: Option<PauseMode>) -> Self {
         self.runtime.hang_at(step);
         let (service, id) = (self.service.clone(), self.id().to_owned());
         tokio::spawn(async move {
             match mode {
                 Some(mode) => service.pause(&alice(), &id, mode).await,
-                None => service.resume(&alice(), &id, creator(), None).await,
+                None => service.resume(&alice(), &id, creator(), DEFAULT_LIFETIME).await,
             }
         });
         self.runtime.wait_until_it_hangs().await;
@@ -167,11 +172,13 @@ async fn killed_before_the_snapshot_of_a_pause_is_recorded(home: &TestHome) {
     let id = fixture.id();
     let commit = fixture.service.commit(&alice(), id, NewCommit::default()).await.unwrap();
     let (snapshot, store) = (commit.committed.snapshot.id, fixture.service.workspaces().store());
+    // The name after the id is arbitrary. The reference tells the next server that a pause was interrupted.
     let name = format!("pauses/{id}/pause-1");
     store.set_reference(&name, Expect::Absent, snapshot, Durability::Synced).unwrap();
     let row = fixture.service.get(&alice(), id).await.unwrap().sandbox;
     let pausing = Change { pause: Some(Some(PauseStep::Pausing)), ..Change::default() };
-    home.catalog().await.sandboxes().change(id, row.version, pausing, &[]).await.unwrap();
+    let no_events = &[];
+    home.catalog().await.sandboxes().change(id, row.version, pausing, no_events).await.unwrap();
     fixture.service.runtime().freeze(id, &home.dir(&fixture.info)).await.unwrap();
     let fixture = fixture.restart().await;
     assert_eq!(fixture.service.workspaces().store().find_snapshot(&snapshot).unwrap(), None);
@@ -230,8 +237,9 @@ async fn processes_of_a_paused_sandbox_die_with_the_machine(home: &TestHome) {
     let fixture = fixture.restart().await;
     let sandbox = fixture.service.get(&alice(), &id).await.unwrap().sandbox;
     assert_eq!((sandbox.state, sandbox.pause), (State::Stopped, None));
+    // While it was paused, it had the later expiry time of paused sandboxes.
     assert!(sandbox.expires_at < before.sandbox.expires_at, "the rest of its lifetime continues");
-    let refused = fixture.service.resume(&alice(), &id, creator(), None).await.unwrap_err();
+    let refused = fixture.service.resume(&alice(), &id, creator(), DEFAULT_LIFETIME).await.unwrap_err();
     assert!(matches!(refused, SandboxError::NotRunning { .. }), "{refused}");
 }
 

@@ -1,4 +1,7 @@
 //! Pauses and resumes that race with other operations on the same sandbox.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use workspace_catalog::VisibleState;
 use workspace_sandbox::{Creator, Fork, NewCommit, PauseMode, ReclaimPolicy, SandboxError, Scope, Service};
 
-use crate::home::{TIMEOUT, TestHome, alice, create, creator, read, request, sh};
+use crate::home::{DEFAULT_LIFETIME, TIMEOUT, TestHome, alice, create, creator, read, request, sh};
 use crate::kind::RuntimeKind;
 use crate::pauses::pause_snapshots;
 use crate::trials;
@@ -42,6 +45,7 @@ const STEPS: [Step; 8] = [
     Step::Delete,
 ];
 
+/// Returns the number of rounds, which is larger with `WORKSPACE_TEST_FULL`.
 fn rounds(kind: RuntimeKind) -> u64 {
     let full = std::env::var_os("WORKSPACE_TEST_FULL").is_some();
     match (kind, full) {
@@ -52,6 +56,7 @@ fn rounds(kind: RuntimeKind) -> u64 {
     }
 }
 
+/// Returns a caller without quotas.
 fn unlimited_creator() -> Creator {
     Creator { unlimited: true, ..creator() }
 }
@@ -129,7 +134,7 @@ async fn assert_complete(service: &Service, id: &str, acknowledged: &[u64], roun
     let info = service.get(&alice(), id).await.unwrap();
     let state = info.sandbox.visible_state();
     assert!(matches!(state, VisibleState::Running | VisibleState::Paused), "round {round}: {state}");
-    let info = service.resume(&alice(), id, unlimited_creator(), None).await.unwrap();
+    let info = service.resume(&alice(), id, unlimited_creator(), DEFAULT_LIFETIME).await.unwrap();
     let lines = sh(service, &info, "cat lines 2>/dev/null").await.stdout;
     for number in acknowledged {
         assert!(
@@ -145,7 +150,7 @@ async fn perform(service: &Service, id: &str, step: Step, number: u64) -> String
     let done = match step {
         Step::PauseToDisk => service.pause(&scope, id, PauseMode::Disk).await.map(drop),
         Step::PauseInMemory => service.pause(&scope, id, PauseMode::Memory).await.map(drop),
-        Step::Resume => service.resume(&scope, id, unlimited_creator(), None).await.map(drop),
+        Step::Resume => service.resume(&scope, id, unlimited_creator(), DEFAULT_LIFETIME).await.map(drop),
         Step::Run => match timeout(Duration::from_secs(5), append(service, id, number)).await {
             Ok(Ok(true)) => Ok(()),
             Ok(Ok(false)) => return "failed".to_owned(),

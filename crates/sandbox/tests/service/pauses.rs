@@ -1,4 +1,7 @@
 //! Pausing and resuming sandboxes.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +15,10 @@ use workspace_sandbox::{
 };
 use workspace_state::SnapshotId;
 
-use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, read, request, sh, wait_until};
+use crate::home::{
+    ANY_TAG, DEFAULT_LIFETIME, FOLLOW, TIMEOUT, TestHome, alice, base, create, creator, read, request, sh,
+    wait_until,
+};
 use crate::snapshots::small_disk;
 use crate::trials;
 
@@ -42,6 +48,7 @@ pub(crate) async fn state(service: &Service, id: &str) -> VisibleState {
     service.get(&alice(), id).await.unwrap().sandbox.visible_state()
 }
 
+/// Pauses a sandbox, in memory or to disk.
 pub(crate) async fn pause(service: &Service, id: &str, mode: PauseMode) -> SandboxInfo {
     let paused = service.pause(&alice(), id, mode).await.unwrap();
     assert_eq!(paused.sandbox.visible_state(), VisibleState::Paused);
@@ -49,7 +56,7 @@ pub(crate) async fn pause(service: &Service, id: &str, mode: PauseMode) -> Sandb
 }
 
 pub(crate) async fn resume(service: &Service, id: &str) -> SandboxInfo {
-    let resumed = service.resume(&alice(), id, creator(), None).await.unwrap();
+    let resumed = service.resume(&alice(), id, creator(), DEFAULT_LIFETIME).await.unwrap();
     assert_eq!(resumed.sandbox.visible_state(), VisibleState::Running);
     assert!(resumed.agent_connected);
     resumed
@@ -106,7 +113,7 @@ async fn files_survive_a_pause_to_disk(home: &TestHome) {
     assert!(command.wait().await.unwrap().failure_reason.unwrap().contains("paused"));
     wait_until_freed(home, id).await;
     // Its commands, with their output, and its labels stay.
-    let commands = service.commands(&alice(), id, None, 10).await.unwrap();
+    let commands = service.commands(&alice(), id, ANY_TAG, 10).await.unwrap();
     assert_eq!(commands[0].state, CommandState::Failed);
     let ended = service.command(&alice(), id, &command.id).await.unwrap();
     assert_eq!(read(&ended, 0).await.stdout, "begun\n");
@@ -212,7 +219,7 @@ async fn requests_to_a_paused_sandbox_are_refused(home: &TestHome) {
         let path = || FilePath::new("/workspace/file").unwrap();
         assert_paused(service.run(&alice(), id, request("true")).await);
         assert_paused(service.open_terminal(&alice(), id, terminal()).await);
-        assert_paused(service.stat_file(&alice(), id, &path(), true).await);
+        assert_paused(service.stat_file(&alice(), id, &path(), FOLLOW).await);
         assert_paused(service.list_ports(&alice(), id).await);
         assert_paused(service.processes(&alice(), id).await);
         assert_paused(service.extend(&alice(), id, 60).await);
@@ -234,7 +241,9 @@ async fn requests_to_a_paused_sandbox_are_refused(home: &TestHome) {
         let bob = Scope::Owner("bob".to_owned());
         for refused in [
             service.pause(&bob, id, mode).await,
-            service.resume(&bob, id, Creator { owner: "bob".to_owned(), ..creator() }, None).await,
+            service
+                .resume(&bob, id, Creator { owner: "bob".to_owned(), ..creator() }, DEFAULT_LIFETIME)
+                .await,
             service.get(&bob, id).await,
         ] {
             assert!(matches!(refused, Err(SandboxError::NotFound { .. })), "{refused:?}");
@@ -466,12 +475,12 @@ async fn limits_of_paused_and_running_sandboxes_hold(home: &TestHome) {
     pause(&service, id, PauseMode::Memory).await;
     let refused = service.create(creator(), base()).await.unwrap_err();
     assert!(matches!(refused, SandboxError::TooMany { limit: 1, .. }), "{refused}");
-    let refused = service.resume(&alice(), &ids[0], creator(), None).await.unwrap_err();
+    let refused = service.resume(&alice(), &ids[0], creator(), DEFAULT_LIFETIME).await.unwrap_err();
     assert!(matches!(refused, SandboxError::TooMany { limit: 1, .. }), "{refused}");
     assert_eq!(state(&service, &ids[0]).await, VisibleState::Paused);
     // An admin has no limits of an owner.
     let admin = Creator { owner: "admin".to_owned(), unlimited: true, ..creator() };
-    service.resume(&Scope::All, &ids[0], admin, None).await.unwrap();
+    service.resume(&Scope::All, &ids[0], admin, DEFAULT_LIFETIME).await.unwrap();
     let too_long = service.resume(&alice(), &ids[1], creator(), Some(Duration::from_secs(90_000))).await;
     assert!(matches!(too_long, Err(SandboxError::Lifetime { .. })), "{too_long:?}");
     let paused = Filter { state: Some(VisibleState::Paused), ..Filter::default() };

@@ -1,4 +1,8 @@
-//! The warm pool.
+//! The warm pool: sandboxes that are started before a client requests one.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result. `FakeRuntime` runs
+//! nothing; each test defines its behaviour.
 
 use std::sync::Arc;
 
@@ -36,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// A runtime that never finishes a start.
 #[derive(Debug, Default)]
 struct HangingStart {
+    /// Notified when a start begins.
     begun: Notify,
 }
 

@@ -1,4 +1,7 @@
 //! Workspaces on a filesystem with project quotas, which the embedded runtime of root uses.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `sh` runs a shell command
+//! in a sandbox and returns its result.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,7 @@
 //! Concurrent operations on one sandbox: every call ends with an expected result, and nothing is left behind.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -66,6 +69,7 @@ impl Random {
     }
 }
 
+/// Returns a caller without quotas.
 fn unlimited_creator() -> Creator {
     Creator { unlimited: true, ..creator() }
 }

@@ -1,4 +1,8 @@
 //! Agents that share no files with the server: their output is sent over the server's TCP port.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `read` returns the result of a command. `FakeRuntime` runs nothing; each test defines its
+//! behaviour.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -42,8 +46,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// Starts agents as plain processes that know the server's address and none of its files.
 #[derive(Debug)]
 struct RemoteAgents {
+    /// Start parameters of all agents, without a token.
     parameters: StartParameters,
     directory: PathBuf,
+    /// Processes of the agents by sandbox.
     agents: Mutex<HashMap<String, Child>>,
 }
 
@@ -99,7 +105,9 @@ impl Behaviour for RemoteAgents {
 /// A port with servers that start and stop, and the agents that connect to it.
 struct Fixture {
     runtime: Arc<FakeRuntime<RemoteAgents>>,
+    /// Certificate and key of the server.
     pem: String,
+    /// Port of the servers.
     port: u16,
 }
 

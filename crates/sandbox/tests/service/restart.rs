@@ -1,4 +1,7 @@
 //! Restarts of the service.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::time::Duration;
 
@@ -7,7 +10,7 @@ use rustix::process::Signal;
 use workspace_catalog::{CommandState, State};
 use workspace_sandbox::{OutputPiece, ReclaimPolicy, SandboxError, Scope, Service, Size, TerminalRequest};
 
-use crate::home::{TIMEOUT, TestHome, alice, create, read, request, sh, wait_until};
+use crate::home::{ANY_TAG, TIMEOUT, TestHome, alice, create, read, request, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -98,7 +101,7 @@ async fn command_that_ended_without_a_server_is_reported(home: &TestHome) {
     let ran = read(&again, 0).await;
     assert_eq!((ran.stdout.as_str(), ran.exit.exit_code), ("late\n", 7));
     wait_until("it is written down", async || {
-        let commands = service.commands(&alice(), &id, None, 10).await.unwrap();
+        let commands = service.commands(&alice(), &id, ANY_TAG, 10).await.unwrap();
         commands[0].state == CommandState::Exited && commands[0].exit_code == Some(7)
     })
     .await;

@@ -1,4 +1,7 @@
 //! Kept root filesystems: commit, fork and restore of everything outside `/workspace`.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `sh` runs a shell command
+//! in a sandbox and returns its result.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,6 +14,7 @@ use workspace_sandbox::{
     RootMode, RunRequest, SandboxError, SandboxInfo, Scope, Service, Size, TerminalRequest, Workspaces,
 };
 use workspace_state::{Attributes, Cancel, NewSnapshot, Snapshot, SnapshotId, Tree, VirtualTree};
+use workspace_test_support::runs_as_root;
 
 use crate::home::{TIMEOUT, TestHome, alice, base, creator, read, request, sh, wait_until};
 use crate::kind::RuntimeKind;
@@ -84,6 +88,7 @@ async fn import_directory(service: &Service, name: &str, directory: &Path) {
     service.import_template(name, archive, options).await.unwrap();
 }
 
+/// Returns a sandbox with a kept root filesystem: snapshots have it, too.
 fn kept() -> NewSandbox {
     NewSandbox { template: TEMPLATE.to_owned(), root: RootMode::Kept, ..base() }
 }
@@ -121,6 +126,7 @@ async fn commit(service: &Service, info: &SandboxInfo) -> Snapshot {
     taken.committed.snapshot
 }
 
+/// Returns the root filesystem in a snapshot.
 fn root_tree(service: &Service, snapshot: &Snapshot) -> VirtualTree {
     let root = snapshot.root.as_ref().unwrap();
     VirtualTree::over(&Tree::open(service.workspaces().store(), root.tree, Some(root.times)).unwrap())
@@ -263,8 +269,7 @@ async fn discarded_root_is_read_only(home: &TestHome) {
 }
 
 async fn owners_of_files_survive(home: &TestHome) {
-    if !is_root() {
-        // Only one user exists.
+    if !runs_as_root("has sandboxes with several users") {
         return;
     }
     let service = start_with_template(home).await;
@@ -354,7 +359,7 @@ async fn hostile_root_starts_again(home: &TestHome) {
 }
 
 async fn commands_run_as_other_users(home: &TestHome) {
-    if !is_root() {
+    if !runs_as_root("has sandboxes with several users") {
         return;
     }
     let service = start_with_template(home).await;

@@ -22,7 +22,7 @@ pub(crate) struct ScriptedAgents {
     messages: Mutex<HashMap<String, UnboundedSender<AgentMessage>>>,
 }
 
-/// Returns a report about a command.
+/// Returns a report about the command with this id; `end` is `None` while it runs.
 pub(crate) fn progress(id: &str, end: Option<CommandEnd>) -> CommandProgress {
     CommandProgress { command_id: id.to_owned(), end, ..CommandProgress::default() }
 }

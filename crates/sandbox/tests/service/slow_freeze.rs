@@ -1,4 +1,8 @@
 //! Freezes that take long.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `create` creates a
+//! sandbox of the owner `alice`. `FakeRuntime` runs nothing; each test defines its behaviour. `ScriptedAgents` sends
+//! the messages of guest agents that a test chooses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +35,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 #[derive(Debug, Default)]
 struct SlowFreeze {
     agents: ScriptedAgents,
+    /// Notified when a freeze begins.
     begun: Notify,
+    /// Notified when the freeze may end.
     release: Notify,
 }
 

@@ -1,4 +1,7 @@
 //! Snapshots of a sandbox's workspace: create from one, commit, restore and fork.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::time::Duration;
 
@@ -10,6 +13,7 @@ use workspace_sandbox::{
     ResourceRequest, SandboxError, SandboxInfo, Scope, Service, WorkspaceError,
 };
 use workspace_state::{NewSnapshot, Snapshot, SnapshotId};
+use workspace_test_support::runs_as_root;
 
 use crate::home::{TIMEOUT, TestHome, alice, base as new, create, creator, read, request, sh, wait_until};
 use crate::kind::RuntimeKind;
@@ -488,7 +492,7 @@ async fn interrupted_restore_is_finished(home: &TestHome) {
 
 async fn restore_to_a_lost_mount_is_rolled_back(home: &TestHome) {
     let service = home.start().await;
-    if !service.runtime().can_swap_workspace() || !rustix::process::geteuid().is_root() {
+    if !service.runtime().can_swap_workspace() || !runs_as_root("can lose a mount of a sandbox") {
         return;
     }
     let base = snapshot(&service);
@@ -564,7 +568,7 @@ async fn empty_files_count_for_the_disk_limit(home: &TestHome) {
 
 /// Mounts a filesystem of its own, which is removed with the home; `None` where this user may not mount.
 pub(crate) fn small_disk(home: &TestHome, options: &str) -> Option<std::path::PathBuf> {
-    if !rustix::process::geteuid().is_root() {
+    if !runs_as_root("can mount a small disk") {
         return None;
     }
     let small = home.path().join("small");

@@ -1,9 +1,12 @@
 //! Terminals.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `create` creates a
+//! sandbox of the owner `alice`.
 
 use libtest_mimic::Trial;
 use workspace_sandbox::{CommandHandle, OutputPiece, SandboxError, Size, TerminalRequest};
 
-use crate::home::{TestHome, alice, create, wait_until};
+use crate::home::{ANY_TAG, TestHome, alice, create, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -74,7 +77,7 @@ async fn terminal_runs_a_command_line(home: &TestHome) {
     let mut terminal = service.open_terminal(&alice(), &info.sandbox.id, order).await.unwrap();
     assert_eq!(terminal.wait().await.unwrap().exit_code, 5);
     assert_eq!(read_until(&terminal, "terminal").await, "a 'terminal'\r\n");
-    let listed = service.commands(&alice(), &info.sandbox.id, None, 1).await.unwrap();
+    let listed = service.commands(&alice(), &info.sandbox.id, ANY_TAG, 1).await.unwrap();
     assert_eq!(listed[0].command, line);
     let order = TerminalRequest { command: Some(String::new()), ..terminal_request() };
     let refused = service.open_terminal(&alice(), &info.sandbox.id, order).await.unwrap_err();

@@ -1,4 +1,7 @@
 //! Traces: a snapshot after each command that changed files; and notes.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `read` returns the result of a command.
 
 use std::time::Duration;
 
@@ -38,6 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
+/// Returns a sandbox with traces: snapshots after commands that changed files.
 fn traced() -> NewSandbox {
     NewSandbox { trace: Trace::Command, ..base() }
 }

@@ -1,4 +1,7 @@
 //! Memory of transfers, which is limited for each owner.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +14,7 @@ use workspace_sandbox::{
 };
 
 use crate::files::{new_file, noise, path, worker};
-use crate::home::{TestHome, alice, base, create, creator, sh, wait_until};
+use crate::home::{FOLLOW, TO_THE_END, TestHome, alice, base, create, creator, sh, wait_until};
 use crate::trials;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -47,7 +50,7 @@ async fn start(home: &TestHome) -> (Service, Arc<Budget>) {
 }
 
 async fn begin_read(service: &Service, scope: &Scope, info: &SandboxInfo) -> Result<FileRead, SandboxError> {
-    service.read_file(scope, &info.sandbox.id, &path("/workspace/large"), 0, None).await
+    service.read_file(scope, &info.sandbox.id, &path("/workspace/large"), 0, TO_THE_END).await
 }
 
 async fn stalled_transfers_of_an_owner_use_bounded_memory(home: &TestHome) {
@@ -71,7 +74,7 @@ async fn stalled_transfers_of_an_owner_use_bounded_memory(home: &TestHome) {
         assert!(matches!(port, SandboxError::TransferMemory), "{port}");
     }
     // Requests without a transfer, and other owners, are served.
-    service.stat_file(&alice(), &first.sandbox.id, &path("/workspace/large"), true).await.unwrap();
+    service.stat_file(&alice(), &first.sandbox.id, &path("/workspace/large"), FOLLOW).await.unwrap();
     begin_read(&service, &bob, &of_bob).await.unwrap();
     stalled.pop();
     let mut read = begin_read(&service, &alice(), &first).await.unwrap();

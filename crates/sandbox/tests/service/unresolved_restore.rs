@@ -1,4 +1,7 @@
 //! Restores whose helper died, or did not answer: the outcome is determined afterwards.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `sh` runs a shell command
+//! in a sandbox and returns its result. `FailingRuntime` is the embedded runtime with failures that a test injects.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,7 +43,9 @@ struct Fixture {
     runtime: Arc<FailingRuntime>,
     service: Service,
     info: SandboxInfo,
+    /// Snapshot of the workspace.
     old: SnapshotId,
+    /// Snapshot of the restore.
     new: SnapshotId,
 }
 

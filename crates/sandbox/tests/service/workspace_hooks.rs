@@ -1,4 +1,7 @@
 //! Services that use the files of workspaces from outside.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -16,7 +19,7 @@ use workspace_sandbox::{
 };
 use workspace_state::{NewSnapshot, SnapshotId};
 
-use crate::home::{TIMEOUT, TestHome, alice, base, create, creator, run, sh, wait_until};
+use crate::home::{DEFAULT_LIFETIME, TIMEOUT, TestHome, alice, base, create, creator, run, sh, wait_until};
 use crate::kind::RuntimeKind;
 use crate::trials;
 
@@ -78,7 +81,9 @@ struct RecordingHooks {
     keeps: Mutex<bool>,
     /// Ids of the workspaces whose files it keeps.
     kept: Mutex<HashSet<String>>,
+    /// Calls in their order.
     calls: Mutex<Vec<Call>>,
+    /// Open roots of workspaces, by id.
     roots: Mutex<HashMap<String, WorkspaceRoot>>,
 }
 
@@ -180,7 +185,8 @@ async fn expire(home: &TestHome, id: &str) {
     let catalog = home.catalog().await;
     let found = catalog.sandboxes().get(id).await.unwrap().unwrap();
     let change = Change { expires_at: Some(found.created_at), ..Change::default() };
-    catalog.sandboxes().change(id, found.version, change, &[]).await.unwrap();
+    let no_events = &[];
+    catalog.sandboxes().change(id, found.version, change, no_events).await.unwrap();
 }
 
 async fn wait_until_removed(service: &Service, id: &str) {
@@ -195,7 +201,7 @@ async fn hooks_are_called_at_pauses(home: &TestHome) {
     sh(&service, &info, "echo hello > greeting").await;
     service.pause(&alice(), id, PauseMode::Disk).await.unwrap();
     assert_eq!(hooks.read(id, "greeting"), None, "it was told that the workspace is gone");
-    service.resume(&alice(), id, creator(), None).await.unwrap();
+    service.resume(&alice(), id, creator(), DEFAULT_LIFETIME).await.unwrap();
     assert_eq!(hooks.read(id, "greeting").as_deref(), Some("hello\n"));
     sh(&service, &info, "echo later > later").await;
     assert_eq!(hooks.read(id, "later").as_deref(), Some("later\n"));
@@ -258,7 +264,7 @@ async fn files_that_a_hook_keeps_outlive_their_sandbox(home: &TestHome) {
         let root = service.workspaces().open_root(id).unwrap();
         assert_eq!(read_below(&root, "file").as_deref(), Some("mine\n"));
     }
-    // The service no longer needs them.
+    // The hook no longer needs the files.
     hooks.kept.lock().unwrap().clear();
     hooks.roots.lock().unwrap().clear();
     assert_eq!(service.collect().await.unwrap().workspaces, 2);
@@ -369,7 +375,8 @@ async fn orphans_are_kept_until_a_hook_answers(home: &TestHome) {
     let process = home.process(id);
     service.close().await;
     drop(service);
-    home.catalog().await.sandboxes().delete(id, &[]).await.unwrap();
+    let no_events = &[];
+    home.catalog().await.sandboxes().delete(id, no_events).await.unwrap();
     set(&hooks.on_retained, Behaviour::Fails);
     let service = start(home, &hooks).await;
     assert!(!process.is_running());

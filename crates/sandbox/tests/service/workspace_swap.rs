@@ -1,4 +1,7 @@
 //! Replacing the workspace of a running sandbox.
+//!
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `create` creates a sandbox
+//! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +26,8 @@ async fn start(service: &Service, info: &SandboxInfo, command: &str) -> CommandH
     service.run(&alice(), &info.sandbox.id, request(command)).await.unwrap()
 }
 
+/// Returns the processes that use the workspace; with `grace`, terminates those that block its replacement, and kills
+/// them after this time.
 async fn workspace_processes(
     home: &TestHome,
     service: &Service,

@@ -28,6 +28,7 @@ fn data_to_api(data: &Value) -> Result<EventData, ApiError> {
         reason: text("reason"),
         template: text("template"),
         project: text("project"),
+        project_id: text("projectId"),
         created_at: time("createdAt")?,
         expires_at: time("expiresAt")?,
         snapshot_id: text("snapshotId"),
@@ -41,6 +42,7 @@ fn data_to_api(data: &Value) -> Result<EventData, ApiError> {
         by: text("by"),
         choice: text("choice"),
         conflicts: serde_json::from_value(data["conflicts"].clone()).unwrap_or_default(),
+        reverted: serde_json::from_value(data["reverted"].clone()).unwrap_or_default(),
     })
 }
 
@@ -93,6 +95,13 @@ mod tests {
         for odd in [json!(null), json!([]), json!("x"), json!({"name": 1, "bytes": -1})] {
             assert_eq!(event_to_api(event(odd.clone()), 17).unwrap().data, EventData::default(), "{odd}");
         }
+    }
+
+    #[test]
+    fn events_of_projects_have_the_id_of_the_project() {
+        let data = json!({"project": "website", "projectId": "prj-1", "sequence": 2, "previousSequence": 1});
+        let converted = serde_json::to_value(event_to_api(event(data), 17).unwrap().data).unwrap();
+        assert_eq!(converted, json!({"project": "website", "projectId": "prj-1", "sequence": 2}));
     }
 
     #[test]

@@ -40,10 +40,13 @@ pub(super) struct ShownEvents {
     pub(super) read: i64,
 }
 
-/// Returns an event without the growth of the store: it tells which content hidden files have in common with a snapshot.
-fn without_bytes(mut event: Event) -> Event {
+/// Returns an event without the fields that agents do not get: the growth of the store, which tells what content hidden
+/// files have in common with a snapshot, and the id of the project, which no other event has for them.
+fn as_agent_sees(mut event: Event) -> Event {
     if let Some(data) = event.data.as_object_mut() {
-        data.remove("bytes");
+        for field in ["bytes", "projectId"] {
+            data.remove(field);
+        }
     }
     event
 }
@@ -107,7 +110,7 @@ impl EventReader {
             read = slice.events.last().map_or(read, |last| last.number);
             shown.extend(match self {
                 Self::Agent { events: Some(events), .. } => events.shown(app, slice.events).await?,
-                Self::Agent { events: None, .. } => slice.events.into_iter().map(without_bytes).collect(),
+                Self::Agent { events: None, .. } => slice.events.into_iter().map(as_agent_sees).collect(),
                 Self::Full => slice.events,
             });
             let is_full = shown.len() >= limit as usize;

@@ -3,13 +3,19 @@
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use workspace_nfs::{Access, Export, Identity, NfsError};
+use tokio::time::timeout;
+use workspace_nfs::{Access, ClientList, Export, Identity, NfsError};
 use workspace_sandbox::{HookFailure, HookedWorkspace, RemovalCause, Retain, WorkspaceHooks, WorkspaceRoot};
 
 use super::server::{Inner, ListedExport, blocking};
 use super::workspace_access::WorkspaceAccess;
+
+/// Time that the creation of a sandbox waits for its export. It is below the timeout of the hooks, after which the
+/// creation would fail.
+const ADDITION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Hooks that export each workspace under the id of its sandbox.
 #[derive(Debug)]
@@ -17,9 +23,11 @@ pub(super) struct WorkspaceExports(pub(super) Arc<Inner>);
 
 #[async_trait]
 impl WorkspaceHooks for WorkspaceExports {
-    /// Never fails: without its export, a sandbox lacks only the field `nfs`.
+    /// Never fails: without its export, a sandbox lacks only the field `nfs`. If it takes long, it goes on afterwards.
     async fn created(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) -> Result<(), HookFailure> {
-        self.add_or_report(workspace, root).await;
+        if timeout(ADDITION_TIMEOUT, self.add_or_report(workspace, root)).await.is_err() {
+            tracing::error!(sandbox = workspace.id, "export of a workspace over NFS takes too long");
+        }
         Ok(())
     }
 
@@ -71,12 +79,13 @@ impl WorkspaceExports {
         }
     }
 
-    /// Adds the export of a workspace, or replaces its directory if there is one. A workspace that follows the head of a
-    /// project has none: its mount is replaced with each head, and an export would go on to show an old one.
+    /// Adds the export of a workspace, or replaces its directory if there is one. A workspace that follows the head of
+    /// a project has none: its mount is replaced with each head, and an export would go on to show an old one.
     async fn add(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) -> Result<(), NfsError> {
         if workspace.follows_head {
             return Ok(());
         }
+        let clients = clients_of(&workspace)?;
         let access = if workspace.is_read_only { Access::ReadOnly } else { Access::ReadWrite };
         let (inner, id) = (self.0.clone(), workspace.id.to_owned());
         let listed = ListedExport { owner: workspace.owner.to_owned(), has_files: true };
@@ -93,6 +102,7 @@ impl WorkspaceExports {
             let export = Export::new(id, root.directory, identity)
                 .revision(root.revision)
                 .access(access)
+                .clients(clients)
                 .secret(secret)
                 .gate(files.clone())
                 .disk_limit(files);
@@ -100,6 +110,15 @@ impl WorkspaceExports {
         })
         .await
     }
+}
+
+/// Returns the clients that the owner of a workspace allows.
+fn clients_of(workspace: &HookedWorkspace<'_>) -> Result<ClientList, NfsError> {
+    let Some(list) = workspace.outside_clients else { return Ok(ClientList::any()) };
+    // It was checked when the sandbox was created.
+    list.join(",")
+        .parse()
+        .map_err(|source| NfsError::InvalidClients { name: workspace.id.to_owned(), source })
 }
 
 /// Returns true if clients get the new directory, also if some operation still uses the former one.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::task::spawn_blocking;
 use workspace_api::nfs::{NfsExport, NfsInfo};
-use workspace_nfs::{ExportSummary, MountSecret, NfsError, NfsExportInfo, NfsServer};
+use workspace_nfs::{
+    ExportSummary, MountSecret, NfsError, NfsExportInfo, NfsProvider, NfsServer, SystemNfs, SystemSettings,
+};
 use workspace_sandbox::{Scope, Service, WorkspaceHooks};
 
 use super::exports::WorkspaceExports;
@@ -31,8 +33,9 @@ pub(crate) struct Nfs(Option<Arc<Inner>>);
 
 #[derive(Debug)]
 pub(super) struct Inner {
-    pub(super) server: Arc<NfsServer>,
-    observer: Arc<NfsObserver>,
+    pub(super) server: Arc<dyn NfsProvider>,
+    /// Observer of the embedded server; `None` for the kernel's server.
+    observer: Option<Arc<NfsObserver>>,
     /// Sandboxes whose workspaces are exported. Set before the server listens.
     pub(super) sandboxes: Arc<OnceLock<Service>>,
     /// Key that the secrets in mount paths are made with; `None` if paths have no secret.
@@ -51,22 +54,26 @@ pub(super) struct ListedExport {
 }
 
 impl Nfs {
-    /// Opens the state of the server, which does not listen yet. With `NFS_MODE=off`, there is none.
-    pub(crate) fn open(settings: &Settings, secret: &SigningSecret) -> Result<Self, NfsError> {
-        if settings.nfs_mode == NfsMode::Off {
-            return Ok(Self(None));
-        }
-        let observer = Arc::new(NfsObserver::default());
-        let server = NfsServer::new(server_settings(settings), observer.clone())?;
-        let secret_key = settings.nfs_mount_secret.0.then(|| SigningKey::derive(secret, SECRET_CONTEXT));
-        let sandboxes = Arc::default();
-        Ok(Self(Some(Arc::new(Inner {
-            server: Arc::new(server),
-            observer,
-            sandboxes,
-            secret_key,
-            exports: Mutex::default(),
-        }))))
+    /// Opens the state of the server, which does not listen yet. With `NFS_MODE=off`, there is none. `server_id` is the
+    /// id of this server.
+    pub(crate) fn open(
+        settings: &Settings,
+        server_id: &str,
+        secret: &SigningSecret,
+    ) -> Result<Self, NfsError> {
+        let (server, observer): (Arc<dyn NfsProvider>, _) = match settings.nfs_mode {
+            NfsMode::Off => return Ok(Self(None)),
+            NfsMode::Embedded => {
+                let observer = Arc::new(NfsObserver::default());
+                (Arc::new(NfsServer::new(server_settings(settings), observer.clone())?), Some(observer))
+            }
+            NfsMode::System => (Arc::new(SystemNfs::new(system_settings(settings, server_id))?), None),
+        };
+        // The kernel's server has no secrets.
+        let has_secrets = settings.nfs_mount_secret.0 && settings.nfs_mode == NfsMode::Embedded;
+        let secret_key = has_secrets.then(|| SigningKey::derive(secret, SECRET_CONTEXT));
+        let (sandboxes, exports) = (Arc::default(), Mutex::default());
+        Ok(Self(Some(Arc::new(Inner { server, observer, sandboxes, secret_key, exports }))))
     }
 
     /// Returns hooks that export the workspaces of sandboxes.
@@ -86,11 +93,12 @@ impl Nfs {
         let Some(inner) = self.0.clone() else { return Ok(()) };
         // Neither was set before: a server is started once.
         let _ = inner.sandboxes.set(sandboxes.clone());
-        inner.observer.set_audit(audit.clone());
-        let observer = inner.observer.clone();
-        metrics.add_collector(move |text| observer.render(text));
+        if let Some(observer) = inner.observer.clone() {
+            observer.set_audit(audit.clone());
+            metrics.add_collector(move |text| observer.render(text));
+        }
         blocking(move || {
-            inner.server.retain_tables(|name| expected.contains(name))?;
+            inner.server.retain_exports(&|name| expected.contains(name))?;
             inner.server.start()
         })
         .await
@@ -113,7 +121,14 @@ impl Nfs {
 
     /// Returns the mode as the API names it.
     pub(crate) fn mode(&self) -> &'static str {
-        if self.0.is_some() { NfsMode::Embedded.as_str() } else { NfsMode::Off.as_str() }
+        let mode = match &self.0 {
+            None => NfsMode::Off,
+            Some(inner) => match inner.server.get_server_info().mode {
+                workspace_nfs::NfsMode::Embedded => NfsMode::Embedded,
+                workspace_nfs::NfsMode::System => NfsMode::System,
+            },
+        };
+        mode.as_str()
     }
 
     /// Returns the number of connections of clients.
@@ -172,6 +187,7 @@ fn info_to_api(info: NfsExportInfo) -> NfsInfo {
         port: info.port,
         path: info.path,
         mount_command: info.mount_command,
+        mount_command_v4: info.mount_command_v4,
         mount_command_macos: info.mount_command_macos,
     }
 }
@@ -192,6 +208,15 @@ fn server_settings(settings: &Settings) -> workspace_nfs::Settings {
             ..workspace_nfs::Limits::default()
         },
         ..workspace_nfs::Settings::new(settings.data_dir.join("nfs"))
+    }
+}
+
+fn system_settings(settings: &Settings, server_id: &str) -> SystemSettings {
+    let advertised = settings.nfs_advertise.as_ref().map(|host| host.0.clone());
+    SystemSettings {
+        host: advertised.unwrap_or_else(|| settings.nfs_host.to_string()),
+        allowed_clients: settings.nfs_allowed_ips.0.clone(),
+        ..SystemSettings::new(server_id, &settings.nfs_exports_file.0)
     }
 }
 

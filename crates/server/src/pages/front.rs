@@ -12,7 +12,8 @@ use crate::extract::Json;
 const PAGE: &str = include_str!("front.html");
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; \
                                        form-action 'none'; frame-ancestors 'none'";
-const DESCRIPTION: &str = "Sandboxes, workspaces and snapshots for AI agents, over HTTP.";
+const DESCRIPTION: &str = "Every AI agent gets a computer of its own over files that all agents share: sandboxes, \
+                           workspaces, snapshots, and projects that merge the changes of several agents.";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Describe the server: its name, its version, and the paths that need no explanation beforehand.

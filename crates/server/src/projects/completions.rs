@@ -75,6 +75,7 @@ pub(super) fn base_of_workspace(project: &str, agent: &str, base: &WorkspaceBase
         view_key: Some(base.view_key.to_string()),
         rebased: None,
         untouched: None,
+        reverted: None,
     }
 }
 
@@ -100,7 +101,8 @@ pub(super) async fn complete(
 ) -> Result<(StatusCode, Json<Completion>), ApiError> {
     let wait = check_wait(body.wait)?;
     let scope = scope(&caller);
-    let config = app.sandboxes.get(&scope, &id).await?.config;
+    let found = app.sandboxes.get(&scope, &id).await?;
+    let (owner, config) = (found.sandbox.owner, found.config);
     check_writable(&id, &config)?;
     let base = project_base(&id, config.lineage)?;
     let key = idempotency_key(&headers)?.map(|key| request_key(&id, &key));
@@ -110,7 +112,7 @@ pub(super) async fn complete(
     let lock = app.sandboxes.lock_work(&id).await;
     let queued = match repeated(&app, &base.project, key.as_deref()).await? {
         Some(existing) => existing,
-        None => queue(&app, &scope, &id, key, body.message).await?,
+        None => queue(&app, &scope, (&owner, &id), key, body.message).await?,
     };
     app.sandboxes.count_completion(&id);
     // A removal of the sandbox waits for the lock.
@@ -206,11 +208,10 @@ pub(super) async fn repeated(
 async fn queue(
     app: &App,
     scope: &Scope,
-    id: &str,
+    (owner, id): (&str, &str),
     key: Option<String>,
     message: String,
 ) -> Result<Record, ApiError> {
-    let owner = app.sandboxes.get(scope, id).await?.sandbox.owner;
     let new = NewCommit { message, ..NewCommit::default() };
     let commit = app.sandboxes.commit(scope, id, new).await?;
     let theirs = commit.committed.snapshot;
@@ -221,13 +222,13 @@ async fn queue(
         && key.is_none()
         && app.projects.has_tree(&newest.completion.theirs_snapshot, theirs.tree).await?
     {
-        snapshots::remove_redundant(app, &owner, theirs.id).await?;
+        snapshots::remove_redundant(app, owner, theirs.id).await?;
         return Ok(newest.clone());
     }
     let before = newest.map_or_else(|| base.snapshot.to_string(), |newest| newest.completion.id);
     let key =
         key.unwrap_or_else(|| content_key("tree", &base.round_id(id), &before, &theirs.tree.to_string()));
-    Ok(app.projects.complete(new_completion(key, &owner, id, base, theirs.id.to_string())).await?)
+    Ok(app.projects.complete(new_completion(key, owner, id, base, theirs.id.to_string())).await?)
 }
 
 /// Returns the id of a completion with an idempotency key. Keys of one sandbox mean nothing in another.
@@ -330,12 +331,13 @@ pub(super) async fn list(
         cursor: query.cursor.as_deref().map(parse_cursor).transpose()?,
         limit,
     };
+    let total = app.catalog.completions().count(&project.id, &filter).await?;
     let found = app.catalog.completions().list(&project.id, &filter).await?;
     let is_full = found.len() as u64 == u64::from(limit);
     let next = found.last().filter(|_| is_full).map(cursor_after);
     let items = found.into_iter().map(|completion| completion_to_reader(completion, view.as_ref()));
     let items = items.collect::<Result<_, ApiError>>()?;
-    Ok(Json(CompletionList { items, limit, next }))
+    Ok(Json(CompletionList { items, total, limit, next }))
 }
 
 pub(super) fn completion_not_found(project: &str, id: &str) -> ApiError {

@@ -15,8 +15,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::error::ApiError;
 use crate::extract::{Json, Path, Query};
-use crate::snapshots::{Patches, check_diff, insight_diff, open_tree, plain_diff};
-use crate::store::with_store;
+use crate::snapshots::{check_diff, comparison, insight_diff, open_tree, patch_response, plain_diff};
 
 /// Compare two heads of a project.
 ///
@@ -46,17 +45,10 @@ pub(super) async fn compare(
             agent_heads(&app, &view, from, to).await?
         }
     };
-    let permit = app.work_limits.comparison(&caller.owner).await;
     if patch {
-        let patches = with_store(&app.store, move |store| {
-            let _permit = permit;
-            let (from, to) = open_both(store, &pair)?;
-            Ok(Patches::new(from, to, limit)?)
-        });
-        return patches.await?.into_response(&app.work_limits, &caller.owner).await;
+        return patch_response(&app, &caller, limit, move |store| open_both(store, &pair)).await;
     }
-    let compared = with_store(&app.store, move |store| {
-        let _permit = permit;
+    let compared = comparison(&app, &caller, move |store| {
         let (from, to) = open_both(store, &pair)?;
         let compare = if insight { insight_diff } else { plain_diff };
         Ok(compare(&from, &to, limit)?)

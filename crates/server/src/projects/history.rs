@@ -54,6 +54,12 @@ pub(super) async fn operations(
         limit,
         ..OperationFilter::default()
     };
+    let total = match &view {
+        None => Some(app.catalog.operations().count(&project.id, &filter).await?),
+        // Those of others that match must not be counted, and most of them would have to be read.
+        Some(_) if filter.operation.is_some() || filter.author.is_some() => None,
+        Some(view) => Some(view.sequence().unsigned_abs()),
+    };
     let operations = match &view {
         Some(view) => visible_operations(&app, view, filter).await?,
         None => app.catalog.operations().list(&project.id, &filter).await?,
@@ -65,7 +71,7 @@ pub(super) async fn operations(
         Some(view) => Ok(operation_for_agent(operation?, view)),
         None => operation,
     });
-    Ok(Json(OperationList { items: items.collect::<Result<_, ApiError>>()?, limit, next }))
+    Ok(Json(OperationList { items: items.collect::<Result<_, ApiError>>()?, total, limit, next }))
 }
 
 /// Returns the operations that an agent can see, with the sequences of the agent.
@@ -125,6 +131,10 @@ pub(super) async fn snapshots(
     let before = query.before.map(sequence_number).transpose()?;
     let filter =
         OperationFilter { before, order: CreationOrder::Newest, limit, ..OperationFilter::default() };
+    let total = match &view {
+        None => app.catalog.operations().count(&project.id, &filter).await?,
+        Some(view) => view.sequence().unsigned_abs(),
+    };
     let operations = match &view {
         Some(view) => visible_operations(&app, view, filter).await?,
         None => app.catalog.operations().list(&project.id, &filter).await?,
@@ -137,7 +147,7 @@ pub(super) async fn snapshots(
         Ok(ProjectSnapshot { snapshot: listed.snapshot.filter(|_| view.is_none()), ..listed })
     });
     let items = items.collect::<Result<_, ApiError>>()?;
-    Ok(Json(ProjectSnapshotList { items, limit, next }))
+    Ok(Json(ProjectSnapshotList { items, total, limit, next }))
 }
 
 /// List the events of a project, the oldest first, or stream them.

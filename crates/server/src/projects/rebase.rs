@@ -39,7 +39,7 @@ pub(crate) enum RebaseOutcome {
     Current(Box<SandboxInfo>),
     /// The changes conflict with the head, and nothing was replaced. `completion` is the id of the last completion,
     /// since which the changes were made; `None` if there was none.
-    Conflicts { base: ProjectBase, completion: Option<String>, conflicts: Vec<Conflict> },
+    Conflicts { base: Box<ProjectBase>, completion: Option<String>, conflicts: Vec<Conflict> },
     /// The last completion of the sandbox waits to be merged.
     Waiting(Box<Completion>),
 }
@@ -52,7 +52,7 @@ enum FrozenMerge {
     /// Files that a merge strategy combined.
     Merged(Vec<Merged>),
     Conflicts {
-        base: ProjectBase,
+        base: Box<ProjectBase>,
         conflicts: Vec<Conflict>,
     },
 }
@@ -130,7 +130,7 @@ async fn merge(
             RebaseDecision::Replace(Box::new(files))
         }
         Ok(RebasedFiles::Conflicts(conflicts)) => {
-            RebaseDecision::Keep(Ok(FrozenMerge::Conflicts { base, conflicts }))
+            RebaseDecision::Keep(Ok(FrozenMerge::Conflicts { base: Box::new(base), conflicts }))
         }
         Err(error) => RebaseDecision::Keep(Err(error)),
     }

@@ -64,7 +64,12 @@ pub(super) async fn list(
         app.projects.reviews(&access.project, filter, reviewer.as_deref(), access.view.as_ref()).await?;
     let reviews = page.reviews.into_iter().map(review_to_api);
     let items = reviews.map(|review| Ok(review_for(review?, access.view.as_ref())));
-    Ok(Json(ReviewList { items: items.collect::<Result<_, ApiError>>()?, limit, next: page.next }))
+    Ok(Json(ReviewList {
+        items: items.collect::<Result<_, ApiError>>()?,
+        total: page.total,
+        limit,
+        next: page.next,
+    }))
 }
 
 /// Get a review with all versions, and the commands and notes that led to them.

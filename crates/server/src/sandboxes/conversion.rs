@@ -8,9 +8,10 @@ use workspace_api::pauses::{self, PauseMode};
 use workspace_api::sandboxes;
 use workspace_api::sandboxes::{
     CpuStats, CreateSandbox, DiskStats, FollowChoice, LogsQuery, MemoryStats, NetworkChoice, NetworkStats,
-    ResourceLimits, Resources, RootChoice, Sandbox, SandboxStats, SetTimeout, TraceChoice,
+    ResourceLimits, Resources, RevertedChanges, RootChoice, Sandbox, SandboxStats, SetTimeout, TraceChoice,
 };
 use workspace_catalog::{PauseStep, owner_behind_agent};
+use workspace_nfs::{ClientList, ParseClientListError};
 use workspace_sandbox::runtime::{AllowError, Network};
 use workspace_sandbox::{
     Expiry, Lineage, Materialize, NewSandbox, OnEnd, OnTimeout, ResourceRequest, RootMode, SandboxInfo,
@@ -95,6 +96,7 @@ pub(super) fn new_sandbox(
         on_end: request.on_end.map(end_choice).unwrap_or_default(),
         resources: resource_request(&request.resources)?,
         network: network(request.network, request.egress_allow)?,
+        outside_clients: request.nfs_allowed_ips.as_deref().map(nfs_clients).transpose()?,
         labels: request.labels,
         snapshot: match project_base {
             Some(base) => Some(base.snapshot),
@@ -113,12 +115,34 @@ pub(super) fn new_sandbox(
     })
 }
 
+/// Maximum number of addresses and networks in a list of NFS clients.
+const NFS_CLIENTS_MAX: usize = 64;
+
 /// Returns the treatment of changes at the end of a sandbox.
 pub(super) fn end_choice(choice: sandboxes::OnEnd) -> OnEnd {
     match choice {
         sandboxes::OnEnd::Complete => OnEnd::Complete,
         sandboxes::OnEnd::Discard => OnEnd::Discard,
     }
+}
+
+/// Checks a list of NFS clients. Returns it with the addresses and networks as they are compared.
+fn nfs_clients(list: &[String]) -> Result<Vec<String>, ApiError> {
+    const FIELD: &str = "nfsAllowedIps";
+    let wrong = |message: String| {
+        ApiError::new(error_codes::INVALID_REQUEST, format!("{FIELD}: {message}")).detail("field", FIELD)
+    };
+    if list.is_empty() || list.len() > NFS_CLIENTS_MAX {
+        return Err(wrong(format!("has 1 to {NFS_CLIENTS_MAX} addresses or networks")));
+    }
+    if let Some(several) = list.iter().find(|item| item.contains([',', '*']) || item.trim().is_empty()) {
+        return Err(wrong(format!(
+            "`{several}` is not one address or network; leave out {FIELD} to allow all"
+        )));
+    }
+    let clients: ClientList =
+        list.join(",").parse().map_err(|error: ParseClientListError| wrong(error.to_string()))?;
+    Ok(clients.to_string().split(',').map(str::to_owned).collect())
 }
 
 fn network(choice: NetworkChoice, allow: Option<Vec<String>>) -> Result<Network, ApiError> {
@@ -215,6 +239,7 @@ pub(crate) fn sandbox_to_api(nfs: &Nfs, caller: &Caller, info: SandboxInfo) -> R
             (false, false) => None,
         },
         base_moved: config.base_moved.is_some(),
+        reverted: config.lineage.project_base.and_then(|base| base.reverted).map(reverted_to_api),
         read_only: config.read_only,
         trace: match config.trace {
             Trace::Off => TraceChoice::Off,
@@ -229,6 +254,11 @@ pub(crate) fn sandbox_to_api(nfs: &Nfs, caller: &Caller, info: SandboxInfo) -> R
             OnTimeout::Pause => pauses::OnTimeout::Pause,
         },
     })
+}
+
+fn reverted_to_api(reverted: workspace_sandbox::RevertedChanges) -> RevertedChanges {
+    let workspace_sandbox::RevertedChanges { completion, count, paths, kept_count, kept } = reverted;
+    RevertedChanges { completion, count, paths, kept_count, kept }
 }
 
 /// Returns the part of a paused sandbox that is kept; `None` if the sandbox is not paused.

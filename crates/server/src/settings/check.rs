@@ -1,8 +1,10 @@
 //! Constraints between settings.
 
+use workspace_nfs::ClientList;
+
 use super::error::SettingError;
 use super::table::Settings;
-use super::value::{GuestTransport, RuntimeKind};
+use super::value::{GuestTransport, NfsMode, ProviderChoice, RuntimeKind};
 
 /// Returns an error for each constraint that the settings violate.
 pub(super) fn conflicts(settings: &Settings) -> Vec<SettingError> {
@@ -43,6 +45,21 @@ pub(super) fn conflicts(settings: &Settings) -> Vec<SettingError> {
     require(
         settings.grpc_tls_ca.is_none() || settings.grpc_tls_cert.is_some(),
         "GRPC_TLS_CA requires GRPC_TLS_CERT",
+    );
+    let system_nfs = settings.nfs_mode == NfsMode::System;
+    require(
+        !system_nfs || !settings.nfs_mount_secret.0 || settings.nfs_allowed_ips.0 != ClientList::any(),
+        "NFS_MODE=system has no secrets in paths: every client could mount every workspace\n\
+         hint: set NFS_ALLOWED_IPS to the networks of your clients, or NFS_MOUNT_SECRET=off if every client may",
+    );
+    require(
+        !system_nfs || settings.workspace_provider != ProviderChoice::Overlay,
+        "NFS_MODE=system cannot export workspaces of WORKSPACE_PROVIDER=overlay\n\
+         hint: set WORKSPACE_PROVIDER to auto, clone or copy",
+    );
+    require(
+        !system_nfs || settings.nfs_port.is_none_or(|port| port == workspace_nfs::SystemNfs::PORT),
+        "NFS_MODE=system cannot choose NFS_PORT: the kernel's NFS server has port 2049",
     );
     require(
         settings.default_sandbox_timeout <= settings.max_sandbox_lifetime,

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::value::{
-    CountOrZero, Cpus, DatabaseUrl, DockerHost, DomainName, GuestTransport, HostName, HostPort, Isolation,
-    LogFilter, LogFormat, Milliseconds, NetworkName, NfsClients, NfsMode, Origins, Patterns, Program,
-    ProviderChoice, Ranges, RuntimeKind, Secret, Size, Switch, Value,
+    CountOrZero, Cpus, DatabaseUrl, DockerHost, DomainName, ExportsFile, GuestTransport, HostName, HostPort,
+    Isolation, LogFilter, LogFormat, Milliseconds, NetworkName, NfsClients, NfsMode, Origins, Patterns,
+    Program, ProviderChoice, Ranges, RuntimeKind, Secret, Size, Switch, Value,
 };
 use super::{Declaration, DefaultValue, HostEnvironment, SettingError, SettingsSource};
 
@@ -54,7 +54,8 @@ settings! {
     workspace_root: PathBuf = Computed("`workspaces` in `DATA_DIR`", |host| data_path(host, "workspaces"));
     /// Store of snapshots and episodes. `workspace --store` can use it while the server runs.
     store_dir: PathBuf = Computed("`store` in `DATA_DIR`", |host| data_path(host, "store"));
-    /// Provider of workspaces: `overlay`, `clone` or `copy`. `auto` selects the first of these that works.
+    /// Provider of workspaces: `overlay`, `clone` or `copy`. `auto` selects the first of these that works; with
+    /// `NFS_MODE=system`, not `overlay`.
     workspace_provider: ProviderChoice = Fixed("auto");
     /// Address on which the API listens. Any address other than loopback requires TLS or `ALLOW_INSECURE`.
     api_host: IpAddr = Fixed("127.0.0.1");
@@ -116,8 +117,11 @@ settings! {
     /// PEM file with the certificates that guest agents trust: that of `GRPC_PORT`, or a CA that signed it for the host of
     /// `GRPC_ADVERTISE`. A guest agent keeps the certificates of its start, so use a CA if you renew the certificate.
     grpc_tls_ca (?): PathBuf = Absent("those in `GRPC_TLS_CERT`");
-    /// NFS server for the workspaces of sandboxes.
+    /// NFS server for the workspaces of sandboxes: `embedded` in this process, or `system`, the kernel's server, which needs
+    /// root, and workspaces that are no overlays.
     nfs_mode: NfsMode = Fixed("embedded");
+    /// File of exports(5) in which the server keeps a line for each workspace, with `NFS_MODE=system`.
+    nfs_exports_file: ExportsFile = Fixed("/etc/exports.d/workspace.exports");
     /// Address on which NFS listens. Contents are not encrypted on their way, so use another address than loopback only in
     /// a trusted network.
     nfs_host: IpAddr = Fixed("127.0.0.1");
@@ -127,7 +131,7 @@ settings! {
     nfs_advertise (?): HostName = Absent("`NFS_HOST`");
     /// Addresses whose clients may use NFS; `*` is all.
     nfs_allowed_ips: NfsClients = Fixed("*");
-    /// Adds a secret to the path of each export. Without secrets, whoever reaches the port may mount every workspace.
+    /// Adds a secret to the path of each export. Without secrets, all clients that reach the port may mount every workspace.
     nfs_mount_secret: Switch = Fixed("on");
     /// Maximum number of connections to NFS.
     nfs_max_connections: u32 = Fixed("1024");

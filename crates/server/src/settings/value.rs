@@ -368,9 +368,11 @@ choices! {
 
 choices! {
     /// Implementation of NFS.
-    NfsMode, "embedded or off":
+    NfsMode, "embedded, system or off":
     /// Server in this process.
     Embedded = "embedded",
+    /// NFS server of the kernel.
+    System = "system",
     /// None.
     Off = "off"
 }
@@ -496,6 +498,27 @@ impl Value for NfsClients {
     }
 }
 
+/// File of exports(5) that `exportfs` reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportsFile(pub PathBuf);
+
+/// Main file of exports(5).
+const EXPORTS_FILE: &str = "/etc/exports";
+/// Directory of further files of exports(5), and the suffix of their names.
+const EXPORTS_DIRECTORY: (&str, &str) = ("/etc/exports.d/", ".exports");
+
+impl Value for ExportsFile {
+    const ALLOWED: &'static str = "/etc/exports, or a file /etc/exports.d/NAME.exports";
+
+    fn parse(text: &str) -> Option<Self> {
+        let (directory, suffix) = EXPORTS_DIRECTORY;
+        let name = text.strip_prefix(directory).and_then(|name| name.strip_suffix(suffix));
+        let is_read =
+            name.is_some_and(|name| !name.is_empty() && !name.starts_with('.') && !name.contains('/'));
+        (text == EXPORTS_FILE || is_read).then(|| Self(text.into()))
+    }
+}
+
 fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
     text.split(separator).map(str::trim).filter(|part| !part.is_empty())
 }
@@ -512,6 +535,24 @@ mod tests {
         }
         for text in ["", "0", "g", "-1g", "1e9", "inf", "2x", "1.2.3m", "9999999999t"] {
             assert_eq!(Size::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_files_that_exportfs_reads_are_files_of_exports() {
+        for read in ["/etc/exports", "/etc/exports.d/workspace.exports"] {
+            assert_eq!(ExportsFile::parse(read), Some(ExportsFile(read.into())));
+        }
+        for other in [
+            "",
+            "/etc/exports.d",
+            "/etc/exports.d/a",
+            "/etc/exports.d/.exports",
+            "/etc/exports.d/.a.exports",
+            "/etc/exports.d/../a.exports",
+            "/srv/a.exports",
+        ] {
+            assert_eq!(ExportsFile::parse(other), None, "{other}");
         }
     }
 

@@ -240,17 +240,10 @@ pub(super) async fn compare(
     let limit = check_diff(&DiffQuery { insight, patch, limit })?;
     let scope = scope(&caller);
     let pair = (app.snapshots().find(&scope, &a).await?, app.snapshots().find(&scope, &b).await?);
-    let permit = app.work_limits.comparison(&caller.owner).await;
     if patch {
-        let patches = with_store(&app.store, move |store| {
-            let _permit = permit;
-            let (from, to) = open_both(store, &pair)?;
-            Ok(Patches::new(from, to, limit)?)
-        });
-        return patches.await?.into_response(&app.work_limits, &caller.owner).await;
+        return patch_response(&app, &caller, limit, move |store| open_both(store, &pair)).await;
     }
-    let compared = with_store(&app.store, move |store| {
-        let _permit = permit;
+    let compared = comparison(&app, &caller, move |store| {
         let (from, to) = open_both(store, &pair)?;
         let compare = if insight { insight_diff_with_paths } else { plain_diff_with_paths };
         let (diff, paths) = compare(&from, &to, limit)?;
@@ -264,6 +257,34 @@ pub(super) async fn compare(
         add_causes(&app, &scope, &mut diff, causes).await?;
     }
     Ok(Json(diff).into_response())
+}
+
+/// Answers with a patch of two trees, which `open` opens.
+pub(crate) async fn patch_response(
+    app: &App,
+    caller: &Caller,
+    limit: usize,
+    open: impl FnOnce(&Store) -> Result<(Tree, Tree), ApiError> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let patches = comparison(app, caller, move |store| {
+        let (from, to) = open(store)?;
+        Ok(Patches::new(from, to, limit)?)
+    });
+    patches.await?.into_response(&app.work_limits, &caller.owner).await
+}
+
+/// Compares trees in a thread, under a permit of the caller.
+pub(crate) async fn comparison<T: Send + 'static>(
+    app: &App,
+    caller: &Caller,
+    compare: impl FnOnce(&Store) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let permit = app.work_limits.comparison(&caller.owner).await;
+    with_store(&app.store, move |store| {
+        let _permit = permit;
+        compare(store)
+    })
+    .await
 }
 
 /// Adds the causes of differences that are visible in the scope.
@@ -287,9 +308,7 @@ pub(crate) async fn causes_of(
     paths: EntryPaths,
     shows: impl Fn(&[u8]) -> bool + Send + 'static,
 ) -> Result<(Vec<Cause>, bool), ApiError> {
-    let permit = app.work_limits.comparison(&caller.owner).await;
-    let found = with_store(&app.store, move |store| {
-        let _permit = permit;
+    let found = comparison(app, caller, move |store| {
         let (Some(a), Some(b)) = (store.find_snapshot(&a)?, store.find_snapshot(&b)?) else {
             return Ok(Causes { steps: Vec::new(), of_entries: Vec::new(), is_complete: false });
         };

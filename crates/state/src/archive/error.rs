@@ -1,4 +1,4 @@
-//! Errors of archives.
+//! Errors of writing, reading, importing and extracting tar archives.
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub enum ArchiveError {
         /// Error from the operating system.
         source: io::Error,
     },
-    /// The bytes do not begin as a tar archive does.
+    /// The input does not start with a valid tar header.
     #[error("this does not look like a tar archive: {reason}")]
     NotAnArchive {
         /// Failed check.
@@ -44,10 +44,11 @@ pub enum ArchiveError {
         /// Length of the archive, in bytes.
         offset: u64,
     },
-    /// A member that could reach something outside the archive, or that contradicts another.
+    /// A member was refused, because it could affect files outside of the target, is invalid or contradicts another
+    /// member.
     #[error("`{path}` in the archive is refused: {reason}")]
     Refused {
-        /// The member.
+        /// Path of the member.
         path: String,
         /// Reason of the refusal.
         reason: String,
@@ -55,18 +56,18 @@ pub enum ArchiveError {
     /// The archive holds more than its [`ArchiveLimits`](crate::ArchiveLimits) allow.
     #[error("the archive has more than {limit} {kind}")]
     TooLarge {
-        /// The quantity that is limited.
+        /// Limited quantity.
         kind: LimitKind,
-        /// The limit.
+        /// Value of the limit.
         limit: u64,
     },
-    /// Archives that are imported at the same time need more than their [`MemoryBudget`](crate::MemoryBudget).
+    /// Concurrent imports together need more memory than the [`MemoryBudget`](crate::MemoryBudget) that they share.
     #[error("the archives that are imported at the same time need too much memory together")]
     OverBudget,
     /// A member could not be written to the file system.
     #[error("cannot write `{path}`: {source}")]
     Extract {
-        /// The member.
+        /// Path of the member.
         path: String,
         /// Error from the operating system.
         source: io::Error,
@@ -74,10 +75,10 @@ pub enum ArchiveError {
     /// The operation was cancelled.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
-    /// The tree could not take a member.
+    /// A member could not be added to the virtual tree: the tree in memory that an import fills before its commit.
     #[error(transparent)]
     Tree(TreeError),
-    /// The store failed.
+    /// The store could not be read or written.
     #[error(transparent)]
     Store(StoreError),
 }
@@ -102,7 +103,7 @@ impl From<TreeError> for ArchiveError {
 
 pub(super) type Result<T, E = ArchiveError> = std::result::Result<T, E>;
 
-/// Returns the error for a member that is not accepted.
+/// Returns the error for a refused member. `reason` completes "the member is refused: …".
 pub(super) fn refused(path: &[u8], reason: impl Into<String>) -> ArchiveError {
     ArchiveError::Refused { path: shorten_path(path).into_owned(), reason: reason.into() }
 }

@@ -1,4 +1,4 @@
-//! Writes a tree as an archive.
+//! Writes a tree (the content of a snapshot) as a tar archive, at once or in parts of a chosen size.
 
 mod content;
 mod links;
@@ -30,22 +30,24 @@ pub fn export_tar(tree: &Tree, out: &mut dyn Write, progress: &dyn Progress) -> 
 
 /// Archive of an entry of a tree and everything below it, written in parts, in the format of [`export_tar`].
 ///
-/// Paths in the archive are relative to a directory; a file or a symlink has its name. Between two parts, the export
-/// refers to no object of the store, so each part may be written from another handle of the tree. An export
-/// cannot be continued after an error.
+/// If the entry is a directory, paths in the archive are relative to it. A file or a symlink becomes one member with
+/// its own name. Between two parts, the export keeps no object of the store (chunk or node) open, so each part may be
+/// written from another handle of the tree. An export cannot be continued after an error.
 #[derive(Debug)]
 pub struct TarExport {
     /// Path of the entry in the tree.
     base: Vec<u8>,
     /// The entry; `None` after its header is written.
     start: Option<Entry>,
-    /// Directories whose entries are being written: the entry itself first, the current directory last.
+    /// Directories whose entries are being written: the exported directory first, the current directory last.
     directories: Vec<OpenDirectory>,
     /// Path of the current directory in the archive.
     path: Vec<u8>,
-    /// Rest of the current file.
+    /// Unwritten rest of the current file's content; `None` between two files.
     file: Option<FileContent>,
+    /// Names of the hard-linked files that the archive already has.
     links: Links,
+    /// True once the end of the archive is written.
     is_finished: bool,
 }
 
@@ -71,8 +73,8 @@ impl TarExport {
         out.flush().map_err(|source| ArchiveError::Write { source })
     }
 
-    /// Writes the next part of the archive: at least `min` bytes and at most an entry or a chunk more, or the rest.
-    /// `tree` must be the tree of the entry.
+    /// Writes the next part of the archive: at least `min` bytes, or the rest if that is shorter. The last entry or
+    /// chunk (a piece of a file's content) of a part may exceed `min`. `tree` must be the tree of the entry.
     pub fn write_part(
         &mut self,
         tree: &Tree,
@@ -93,6 +95,7 @@ impl TarExport {
                 leaf = None;
             }
         }
+        // Limits the memory that the export keeps until the next part.
         if let Some(file) = &mut self.file {
             file.shrink();
         }
@@ -104,14 +107,14 @@ impl TarExport {
         self.is_finished
     }
 
-    /// Returns the approximate memory in bytes that the export keeps between two parts, apart from a bounded
-    /// amount: the names of hard-linked files, and the map of a sparse file.
+    /// Returns the approximate size in bytes of the data that the export keeps between two parts and that has no
+    /// upper bound: the names of hard-linked files, and the map of a sparse file.
     pub fn memory(&self) -> usize {
         self.links.memory() + self.file.as_ref().map_or(0, FileContent::map_memory)
     }
 
-    /// Writes the next entry up to the content of a file, leaves a directory, or ends the archive. `leaf` is the
-    /// list of the current directory that was used last.
+    /// Performs one step: writes an entry (of a file, only the header), leaves a directory, or ends the archive. `leaf`
+    /// caches the page of the current directory's entries that was read last.
     fn write_next(
         &mut self,
         tree: &Tree,
@@ -128,7 +131,7 @@ impl TarExport {
             self.is_finished = true;
             return out.write_end();
         };
-        if directory.next == directory.entries {
+        if directory.next == directory.entry_count {
             self.path.truncate(directory.parent_path_len);
             self.directories.pop();
             return Ok(());
@@ -139,6 +142,7 @@ impl TarExport {
         self.write_entry(path, entry, out)
     }
 
+    /// Writes the header of an entry. The entries of a directory and the content of a file follow in later steps.
     fn write_entry(&mut self, path: Vec<u8>, entry: Entry, out: &mut Output<'_>) -> Result<()> {
         let mut member = NewMember::new(&path, &entry);
         match entry.node {
@@ -172,11 +176,12 @@ impl TarExport {
         }
     }
 
+    /// Makes a directory the current one.
     fn enter(&mut self, path: Vec<u8>, directory: &DirectoryNode) {
         self.directories.push(OpenDirectory {
             id: directory.id,
             times: directory.times,
-            entries: directory.entries,
+            entry_count: directory.entries,
             next: 0,
             parent_path_len: self.path.len(),
         });
@@ -194,17 +199,20 @@ impl TarExport {
 /// Directory whose entries are being written.
 #[derive(Debug)]
 struct OpenDirectory {
+    /// Id of the directory's node.
     id: NodeId,
+    /// Id of the node with the modification times of the entries; `None` if they are not known.
     times: Option<NodeId>,
-    entries: u64,
-    /// Position of the next entry.
+    entry_count: u64,
+    /// Index of the next entry to write.
     next: u64,
-    /// Length of the path of its parent in the archive, in bytes.
+    /// Length of the path of the parent directory in the archive, in bytes.
     parent_path_len: usize,
 }
 
 impl OpenDirectory {
-    /// Reads the next entry. `leaf` must belong to this directory; it is replaced if it does not hold the entry.
+    /// Reads the next entry from `leaf`, a page of this directory's entries. Replaces `leaf` with the right page if it
+    /// is `None` or does not hold the entry.
     fn read_next(&mut self, tree: &Tree, leaf: &mut Option<Leaf>) -> Result<Entry> {
         let current = match leaf.take() {
             Some(leaf) if leaf.contains(self.next) => leaf,

@@ -1,9 +1,9 @@
 //! Extraction of archives into directories of the file system.
 //!
 //! An archive may be hostile. Every operation is relative to an open directory and uses a single file name,
-//! so that a symlink is never followed implicitly: [`ExtractProfile::Copy`] refuses a member behind one,
-//! [`ExtractProfile::ImageLayer`] resolves it as if the directory were `/`. Owners, set-id bits, extended
-//! attributes, devices and pipes are not extracted.
+//! so the kernel never follows a symlink. If the path of a member leads through a symlink, [`ExtractProfile::Copy`]
+//! refuses the member, and [`ExtractProfile::ImageLayer`] resolves the symlink as if the target directory were `/`.
+//! Owners, set-id bits, extended attributes, devices and pipes are not extracted.
 
 mod directory;
 #[cfg(test)]
@@ -32,15 +32,15 @@ use crate::quote::shorten_path;
 use crate::snapshot::Timestamp;
 use directory::{ExtractDir, file_type};
 
-/// Permission bits that are kept: no set-id and sticky bits.
+/// Mode bits that are extracted: permissions, without set-id and sticky bits.
 const PERMISSIONS: u16 = 0o777;
-/// Mode of a directory that no member names.
+/// Mode of a missing parent directory that has no member of its own.
 const IMPLIED_DIRECTORY_MODE: u16 = 0o755;
-/// Permission bits needed to fill a directory.
+/// Permission bits that the owner of a directory needs to create entries in it.
 const OWNER_ALL: u16 = 0o700;
-/// Prefix of a member that removes an entry of a lower image layer.
+/// Name prefix of a whiteout: a member of an image layer that removes an entry of lower layers.
 const WHITEOUT: &[u8] = b".wh.";
-/// Name of a member that hides everything of lower image layers in its directory.
+/// Name of an opaque whiteout: a member that removes all entries of lower image layers from its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
 /// Purpose of an extraction, which decides how entries are replaced and which metadata is kept.
@@ -54,19 +54,19 @@ pub enum ExtractProfile {
         /// Relation of the members' paths to that entry.
         paths: MemberPaths,
     },
-    /// Layers of a container image, each over the ones before it: whiteouts remove entries, and an entry of any
-    /// kind replaces another of any kind. Exception: a directory does not replace a symlink to a directory, and its
-    /// entries are created in the target. Permissions are kept, with all rights on directories for their owner; times
-    /// are not.
+    /// Layers of a container image, extracted in order, the lowest first. Whiteouts remove entries of lower layers,
+    /// and an entry of any kind replaces an entry of any other kind. Exception: a directory does not replace a symlink
+    /// to a directory, but its entries are created in the target of the symlink. Permissions are kept, and owners get
+    /// all rights on their directories. Times are not kept.
     ImageLayer,
 }
 
 /// Relation of the paths in an archive to the entry that the archive becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberPaths {
-    /// The first component of every path is the name of that entry, whatever it is.
+    /// The first component of every path stands for that entry; its value in the archive is ignored.
     BelowName,
-    /// Paths are relative to that entry, a directory.
+    /// Paths are relative to that entry, which is a directory.
     Relative,
 }
 
@@ -94,19 +94,21 @@ pub struct ExtractReport {
 
 /// Extracts archives into one directory.
 pub struct Extractor {
+    /// Directory that archives are extracted into.
     root: OwnedFd,
     options: ExtractOptions,
     usage: Usage,
     report: ExtractReport,
-    /// Modes and times of directories of a copy, by path. Set at the end: a directory may not be writable,
-    /// and adding entries changes its time.
+    /// Modes and times of the directories of a copy, by path. They are set after the last member: a directory may not
+    /// be writable, and adding entries changes its time.
     directories: BTreeMap<Vec<u8>, (Mode, Option<Timestamp>)>,
-    /// Entries that the current image layer created, which its opaque whiteouts keep: inode of the directory, and name.
+    /// Entries that the current image layer created: inode number of the directory, and name. An opaque whiteout of
+    /// this layer does not remove them.
     created: HashSet<(u64, Box<[u8]>)>,
 }
 
 impl Extractor {
-    /// Opens the directory, which must exist.
+    /// Creates an extractor into `directory`, which must exist.
     pub fn new(directory: &Path, options: ExtractOptions) -> Result<Self> {
         let opened = rustix::fs::open(directory, DIRECTORY_HANDLE_FLAGS | OFlags::CLOEXEC, Mode::empty());
         Ok(Self {
@@ -129,7 +131,7 @@ impl Extractor {
         self.finish_directories()
     }
 
-    /// Returns the result so far.
+    /// Returns the result of all extractions so far.
     pub fn report(&self) -> &ExtractReport {
         &self.report
     }
@@ -138,11 +140,12 @@ impl Extractor {
         self.options.profile == ExtractProfile::ImageLayer
     }
 
+    /// Extracts one member, skips it, or applies it as a whiteout.
     fn extract_member(&mut self, mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
         self.usage.add_member(&member)?;
         let path = self.target_components(&member.path)?;
         let Some((name, parents)) = path.split_last() else {
-            // The root itself is not changed.
+            // The member stands for the target directory itself, which is not changed.
             return Ok(());
         };
         if let Kind::Other(_) = member.kind {
@@ -162,7 +165,7 @@ impl Extractor {
         self.record_created(&parent, name)
     }
 
-    /// Converts a path in the archive to the components of its path in the directory.
+    /// Converts a path in the archive to the components of a path relative to the target directory.
     fn target_components(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         if let ExtractProfile::Copy { .. } = self.options.profile {
             check_relative(path)?;
@@ -178,6 +181,7 @@ impl Extractor {
         Ok(names)
     }
 
+    /// Records a member that is not extracted.
     fn skip(&mut self, path: Vec<u8>) {
         self.report.skipped_count += 1;
         if self.report.skipped.len() < REPORTED_PATHS_MAX {
@@ -196,7 +200,7 @@ impl Extractor {
                 return fchmod(&opened, mode).map_err(failed(&path));
             }
             Some(FileType::Symlink) if !self.is_image_layer() => return Err(behind_symlink(&path)),
-            // A symlink to a directory is kept: the layer's entries are created in its target.
+            // A symlink to a directory is kept: later entries of the layer are created in its target.
             Some(FileType::Symlink) if self.follow_symlink(parent, name)?.is_some() => return Ok(()),
             Some(_) if !self.is_image_layer() => {
                 return Err(refused(&path, "a file is in the place of the directory"));
@@ -244,7 +248,7 @@ impl Extractor {
                 file.set_len(member.size).map_err(write_error)?;
             }
         }
-        // Independent of the umask.
+        // The mode must not depend on the umask.
         fchmod(&file, mode(member.mode & PERMISSIONS)).map_err(failed(&path))?;
         if let Some(modified) = member.modified.filter(|_| !self.is_image_layer()) {
             futimens(&file, &modified.file_times()).map_err(failed(&path))?;
@@ -286,7 +290,7 @@ impl Extractor {
         }
         self.remove_replaced(parent, name)?;
         match linkat(&target_directory.fd, &target_name[..], &parent.fd, name, AtFlags::empty()) {
-            // The target was below the entry that the link replaces.
+            // The target was in the directory that the link replaced, and was removed with it.
             Err(Errno::NOENT) => Err(bad_target()),
             Err(Errno::MLINK) => Err(refused(&path, "it has more names than a file can have")),
             done => done.map_err(failed(&path)),
@@ -304,6 +308,7 @@ impl Extractor {
         }
     }
 
+    /// Removes the entries of lower layers that a whiteout names.
     fn apply_whiteout(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         if name == OPAQUE {
             return self.remove_lower_entries(parent);
@@ -315,6 +320,7 @@ impl Extractor {
         self.remove(parent, hidden)
     }
 
+    /// Records an entry that the current image layer created. Does nothing for a copy.
     fn record_created(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<()> {
         if self.is_image_layer() {
             let inode = fstat(&parent.fd).map_err(failed(&parent.path))?.st_ino;
@@ -323,8 +329,8 @@ impl Extractor {
         Ok(())
     }
 
-    /// Sets modes and times of directories, children first. Each is looked up again by its path without
-    /// following a symlink; one that is gone is ignored.
+    /// Sets modes and times of directories, children before parents. Looks up each directory again by its path, without
+    /// following symlinks. Ignores directories that no longer exist.
     fn finish_directories(&mut self) -> Result<()> {
         for (path, (mode, modified)) in std::mem::take(&mut self.directories).into_iter().rev() {
             self.options.cancel.check()?;
@@ -352,34 +358,38 @@ impl Extractor {
     }
 }
 
+/// Converts permission bits to a [`Mode`].
 fn mode(bits: u16) -> Mode {
     Mode::from_raw_mode(mode_from_u32(u32::from(bits)))
 }
 
-fn create_directory(parent: &ExtractDir, name: &[u8], wanted: Mode) -> Result<()> {
+/// Creates a directory with exactly this mode.
+fn create_directory(parent: &ExtractDir, name: &[u8], exact_mode: Mode) -> Result<()> {
     let path = parent.path_of(name);
-    mkdirat(&parent.fd, name, wanted).map_err(failed(&path))?;
-    // Independent of the umask.
+    mkdirat(&parent.fd, name, exact_mode).map_err(failed(&path))?;
+    // The mode must not depend on the umask.
     let opened = openat(&parent.fd, name, directory::LIST_FLAGS, Mode::empty()).map_err(failed(&path))?;
-    fchmod(&opened, wanted).map_err(failed(&path))
+    fchmod(&opened, exact_mode).map_err(failed(&path))
 }
 
+/// Sets access and modification time of an entry, without following a symlink.
 fn set_times(parent: impl AsFd, name: &[u8], modified: Timestamp) -> Result<(), Errno> {
     utimensat(parent, name, &modified.file_times(), AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// Leaves a hole in a file that is being written.
+/// Leaves a hole of `len` bytes at the position of a file, by seeking forward.
 fn skip_over(file: &mut File, len: u64) -> io::Result<()> {
     let too_large = || io::Error::from(Errno::FBIG);
     let len = i64::try_from(len).map_err(|_| too_large())?;
     file.seek(SeekFrom::Current(len)).map_err(|_| too_large()).map(drop)
 }
 
+/// Returns the error for a member of a copy whose path leads through a symlink.
 fn behind_symlink(path: &[u8]) -> ArchiveError {
     refused(path, "a symlink is in the place of the directory, and nothing is extracted through it")
 }
 
-/// Adds the member's path to a system error.
+/// Returns a function for `map_err` that adds the path of the member to a system error.
 fn failed<E: Into<io::Error>>(path: &[u8]) -> impl FnOnce(E) -> ArchiveError {
     let path = shorten_path(path).into_owned();
     move |error| ArchiveError::Extract { path, source: error.into() }

@@ -1,4 +1,4 @@
-//! Headers of members in the format that exports write.
+//! Encoding of member headers, in the ustar format with pax records for values that do not fit.
 
 use tar::{EntryType, Header};
 
@@ -6,11 +6,11 @@ use super::block::BLOCK;
 use super::pax::Records;
 use crate::snapshot::Timestamp;
 
-/// Longest name in a header, in bytes.
+/// Longest path or link target in a header, in bytes.
 const NAME_MAX: usize = 100;
-/// The largest number of eleven octal digits.
+/// Largest size or time in a header: eleven octal digits.
 const OCTAL_MAX: u64 = 0o777_7777_7777;
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const NANOS: i64 = 1_000_000_000;
 
 /// Values of a member's header.
@@ -18,7 +18,7 @@ const NANOS: i64 = 1_000_000_000;
 pub(super) struct MemberHeader<'a> {
     pub(super) kind: EntryType,
     pub(super) path: &'a [u8],
-    /// Target of a link.
+    /// Target of a symlink or hard link; empty for other kinds.
     pub(super) target: &'a [u8],
     pub(super) mode: u16,
     pub(super) modified: Option<Timestamp>,
@@ -27,7 +27,7 @@ pub(super) struct MemberHeader<'a> {
 }
 
 impl MemberHeader<'_> {
-    /// Encodes the header, after the pax records that it needs and these records.
+    /// Encodes the header as whole blocks. `records`, and records for values that do not fit, precede it.
     pub(super) fn encode(&self, mut records: Records) -> Vec<u8> {
         self.add_overflow(&mut records);
         let mut out = Vec::with_capacity(BLOCK as usize);
@@ -47,7 +47,7 @@ impl MemberHeader<'_> {
         out
     }
 
-    /// Adds records for values that do not fit into a header.
+    /// Adds pax records for values that do not fit into a header.
     fn add_overflow(&self, records: &mut Records) {
         if self.path.len() > NAME_MAX {
             records.set(b"path", self.path);
@@ -66,17 +66,18 @@ impl MemberHeader<'_> {
     }
 }
 
-/// Returns the number of zeros after content of this length, up to the next whole block.
+/// Returns the number of zero bytes that fill up content of this length to whole blocks.
 pub(super) fn padding(len: u64) -> u64 {
     len.next_multiple_of(BLOCK) - len
 }
 
-/// Returns the time in seconds, if a header can hold it.
+/// Returns the time in whole seconds; `None` if a header cannot hold it.
 fn whole_seconds(time: Timestamp) -> Option<u64> {
     u64::try_from(time.0 / NANOS).ok().filter(|seconds| *seconds <= OCTAL_MAX && time.0 >= 0)
 }
 
-/// Creates a header. Owners are not kept, so that archives of a tree are equal for all users.
+/// Creates a header with owner 0 and time 0. Owners are not exported, so the archive of a tree does not depend on the
+/// user.
 fn plain_header(kind: EntryType, path: &[u8], size: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
@@ -88,11 +89,13 @@ fn plain_header(kind: EntryType, path: &[u8], size: u64) -> Header {
     header
 }
 
+/// Appends a header, with its checksum.
 fn push_block(out: &mut Vec<u8>, mut header: Header) {
     header.set_cksum();
     out.extend_from_slice(header.as_bytes());
 }
 
+/// Copies as many bytes as fit. The value in a pax record replaces a truncated value.
 fn copy_into(field: &mut [u8; NAME_MAX], bytes: &[u8]) {
     let len = bytes.len().min(NAME_MAX);
     field[..len].copy_from_slice(&bytes[..len]);

@@ -1,4 +1,5 @@
-//! Import of an archive as a snapshot.
+//! Import of a tar archive as a snapshot: fills a virtual tree (a mutable tree in memory) from the members of the
+//! archive and commits it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -29,30 +30,30 @@ pub struct ImportOptions<'a> {
     pub keep_set_id: bool,
     /// Limits on the content of the archive.
     pub limits: ArchiveLimits,
-    /// Memory budget for names, attributes and extents, if it is shared with other imports.
+    /// Memory budget for names, attributes and extents, shared with other imports; `None` for no budget.
     pub memory: Option<&'a dyn MemoryBudget>,
 }
 
 /// Result of an import.
 #[derive(Debug, Clone)]
 pub struct ImportReport {
-    /// The snapshot.
+    /// Snapshot of the archive.
     pub snapshot: Snapshot,
-    /// Number of regular files; each name of a file counts.
+    /// Number of regular files. Each hard link counts as a file.
     pub files: u64,
     /// Number of directories, without the root.
     pub directories: u64,
     /// Number of symlinks.
     pub symlinks: u64,
-    /// Total size of the files in bytes; each name of a file counts.
+    /// Total size of the files in bytes. Each hard link counts with the size of its file.
     pub bytes: u64,
-    /// Members that a snapshot cannot hold: the first thousand.
+    /// Members that a snapshot cannot hold, such as devices: the first thousand.
     pub skipped: Vec<SkippedMember>,
     /// Number of all members that a snapshot cannot hold.
     pub skipped_count: u64,
-    /// Paths that the archive has more than once, at most a thousand; the last member of a path wins.
+    /// Paths of several members of the archive, at most a thousand. The snapshot has the last of these members.
     pub replaced: Vec<Vec<u8>>,
-    /// Number of those paths. Beyond the first thousand, a path counts each time it is replaced.
+    /// Number of paths of several members. Beyond the first thousand, a path counts each time that it is replaced.
     pub replaced_count: u64,
 }
 
@@ -61,12 +62,12 @@ pub struct ImportReport {
 pub struct SkippedMember {
     /// Path in the archive.
     pub path: Vec<u8>,
-    /// Description of its kind.
+    /// Description of the kind of the member, such as `a device`.
     pub reason: &'static str,
 }
 
-/// Imports a tar archive as a snapshot, all or nothing: a damaged archive, or one that tries to reach outside
-/// itself, leaves nothing behind. Fails when the store's [`Cancel`](crate::Cancel) is set.
+/// Imports a tar archive as a snapshot. Fails without storing anything if the archive is damaged, exceeds the limits or
+/// has a path that leads outside of it, and when the store's [`Cancel`](crate::Cancel) is set.
 pub fn import_tar(
     store: &Store,
     input: &mut dyn Read,
@@ -85,12 +86,16 @@ pub fn import_tar(
     importer.commit(new)
 }
 
+/// State of an import.
 struct Importer<'a> {
+    /// Tree that the members are added to.
     tree: VirtualTree,
     keep_set_id: bool,
+    /// Content of the archive so far, checked against the limits.
     usage: Usage,
     memory: MemoryUsage<'a>,
-    /// Attributes of directories. Set at the end: adding entries to a directory changes its time.
+    /// Attributes of directories, by path. They are set after the last member, because adding entries to a directory
+    /// changes its time.
     directories: BTreeMap<Vec<u8>, Attributes>,
     /// Last link label that was assigned. All names of a hard-linked file get the same label.
     last_link_label: u64,
@@ -99,6 +104,7 @@ struct Importer<'a> {
     replaced: BTreeSet<Vec<u8>>,
 }
 
+/// Counts for the report.
 #[derive(Default)]
 struct Counts {
     files: u64,
@@ -106,7 +112,7 @@ struct Counts {
     bytes: u64,
     skipped: u64,
     replaced: u64,
-    /// Number of directories that are counted as entries so far.
+    /// Number of directories of the tree that are already counted against the limits.
     directories: u64,
 }
 
@@ -125,6 +131,7 @@ impl<'a> Importer<'a> {
         })
     }
 
+    /// Adds a member to the tree, or records it as skipped.
     fn add_member(&mut self, mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
         self.usage.add_member(&member)?;
         self.memory.add_member(&member)?;
@@ -156,6 +163,7 @@ impl<'a> Importer<'a> {
         self.count_directories(0)
     }
 
+    /// Records a member that a snapshot cannot hold.
     fn skip(&mut self, path: Vec<u8>, reason: &'static str) {
         self.counts.skipped += 1;
         if self.skipped.len() < REPORTED_PATHS_MAX {
@@ -163,25 +171,26 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Counts directories that the last member created: one path may imply a thousand. `named` of them are
-    /// already counted as members.
-    fn count_directories(&mut self, named: u64) -> Result<()> {
+    /// Counts the directories that the last member added to the tree. A single path may create up to a thousand missing
+    /// parents. `already_counted` is 1 if the member is a directory, which [`Usage`] has counted, and 0 otherwise.
+    fn count_directories(&mut self, already_counted: u64) -> Result<()> {
         let total = self.tree.created_directories();
         let created = total - self.counts.directories;
-        self.usage.add_entries(created.saturating_sub(named))?;
+        self.usage.add_entries(created.saturating_sub(already_counted))?;
         self.memory.add_entries(created)?;
         self.counts.directories = total;
         Ok(())
     }
 
+    /// Returns the attributes of a member. Takes the extended attributes out of it.
     fn attributes(&self, member: &mut Member) -> Attributes {
         let mode = if self.keep_set_id { member.mode } else { member.mode & !SET_ID };
         let xattrs = std::mem::take(&mut member.xattrs);
         Attributes { mode, modified: member.modified, xattrs, link_label: None }
     }
 
-    /// Subtracts an entry that a member is about to replace from the counts. Refuses to replace a directory, as other
-    /// tools do.
+    /// Subtracts the present entry of `path`, if any, from the counts, before a member replaces it. Refuses to replace
+    /// a directory, as other tools do.
     fn uncount_replaced(&mut self, path: &[u8]) -> Result<()> {
         match self.tree.stat(path) {
             Err(TreeError::NotFound { .. }) => Ok(()),
@@ -202,6 +211,7 @@ impl<'a> Importer<'a> {
         }
     }
 
+    /// Records a path of several members.
     fn record_replaced(&mut self, path: &[u8]) {
         if self.replaced.contains(path) {
             return;
@@ -212,6 +222,7 @@ impl<'a> Importer<'a> {
         }
     }
 
+    /// Reads the content of a file and adds the file.
     fn add_file(&mut self, path: &[u8], mut member: Member, reader: &mut Reader<'_>) -> Result<()> {
         self.usage.add_bytes(member.size)?;
         let attributes = self.attributes(&mut member);
@@ -251,7 +262,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    /// Adds another name for a file that was imported before.
+    /// Adds a hard link to a file that was imported before. A hard link to a symlink becomes a second symlink.
     fn add_hard_link(&mut self, path: &[u8], member: &Member) -> Result<()> {
         let target = normalized_path(&member.target)?;
         let stat = self.tree.stat(&target).map_err(|error| match error {
@@ -285,6 +296,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
+    /// Sets the attributes of the directories and commits the tree.
     fn commit(mut self, new: NewSnapshot) -> Result<ImportReport> {
         for (path, attributes) in std::mem::take(&mut self.directories) {
             self.tree.put_directory(path, attributes)?;
@@ -303,7 +315,7 @@ impl<'a> Importer<'a> {
     }
 }
 
-/// Normalises the path of a member.
+/// Returns the path of a member without `.` and empty components. Refuses absolute paths and `..`.
 fn normalized_path(path: &[u8]) -> Result<Vec<u8>> {
     check_relative(path)?;
     Ok(path_components(path)?.join(&b'/'))

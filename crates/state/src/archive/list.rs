@@ -1,4 +1,4 @@
-//! Listing the files of an archive without reading their content.
+//! Lists the files of an archive without reading their content. The caller can read the content at its offset later.
 
 use std::fs::File;
 
@@ -19,8 +19,8 @@ pub struct ListedFile {
     pub size: u64,
 }
 
-/// Lists the regular files of the archive that begins where `file` is positioned. Leaves out sparse files, whose
-/// content is not contiguous in the archive.
+/// Lists the regular files of the archive that begins at the current position of `file`. Leaves out sparse files,
+/// because their content is not contiguous in the archive.
 pub fn list_tar(file: &File, limits: ArchiveLimits, cancel: &Cancel) -> Result<Vec<ListedFile>> {
     let mut reader = Reader::of_file(file, cancel.clone());
     let mut usage = Usage::new(limits);

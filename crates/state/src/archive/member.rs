@@ -1,4 +1,5 @@
-//! One member of an archive, with the metadata from all its headers.
+//! Members of an archive: combines the metadata of a member from its ustar header, its pax records and its GNU
+//! extensions.
 
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
@@ -10,21 +11,21 @@ use crate::snapshot::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     File,
-    /// A file with holes, and the location of its map.
+    /// A file with holes, and the location of the map: offset and length of each piece of data.
     Sparse(SparseForm),
     Directory,
     Symlink,
     HardLink,
-    /// A kind that a snapshot cannot hold, with its description.
+    /// Another kind, such as a device, with its description. Imports and extractions skip it.
     Other(&'static str),
 }
 
 /// Location of the map of a sparse file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SparseForm {
-    /// In the headers: offset and length of each piece of data.
+    /// In the headers, from which it is already decoded: offset and length of each piece of data.
     InHeaders(Vec<(u64, u64)>),
-    /// As text before the data (format 1.0).
+    /// As text before the data (GNU sparse format 1.0).
     BeforeData,
 }
 
@@ -33,28 +34,32 @@ pub(super) enum SparseForm {
 pub(super) struct Member {
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
-    /// Target of a link.
+    /// Target of a symlink or hard link; empty for other kinds.
     pub(super) target: Vec<u8>,
     pub(super) mode: u16,
+    /// Modification time; `None` if a [`Timestamp`] cannot hold it.
     pub(super) modified: Option<Timestamp>,
+    /// User extended attributes.
     pub(super) xattrs: Xattrs,
-    /// Length in the archive in bytes.
+    /// Length of the content in the archive, in bytes; of a sparse file, with a map that precedes the data.
     pub(super) stored: u64,
-    /// Length of the file in bytes.
+    /// Length of the file in bytes, with its holes.
     pub(super) size: u64,
 }
 
-/// Extension members before a member's header.
+/// Content of the extension members that precede the header of a member.
 #[derive(Debug, Default)]
 pub(super) struct Extensions {
+    /// Path from a GNU long name member.
     pub(super) long_name: Option<Vec<u8>>,
+    /// Link target from a GNU long link member.
     pub(super) long_link: Option<Vec<u8>>,
     pub(super) pax: Option<Records>,
 }
 
 impl Member {
-    /// Combines the headers; later formats take precedence over earlier ones. `more_pieces` is the part of
-    /// a sparse map that follows the header.
+    /// Combines the headers: pax records take precedence over GNU extensions, and both over the header. `global` has
+    /// the pax records for the whole archive, and `more_pieces` the part of a sparse map that follows the header.
     pub(super) fn new(
         header: &Header,
         extensions: Extensions,
@@ -87,12 +92,13 @@ impl Member {
         })
     }
 
-    /// Returns true if the archive holds content for it.
+    /// Returns true for kinds that have content in the archive.
     pub(super) fn has_content(&self) -> bool {
         matches!(self.kind, Kind::File | Kind::Sparse(_))
     }
 }
 
+/// Determines the kind of a member. `more_pieces` is the part of a sparse map that follows the header.
 fn kind(
     header: &Header,
     pax: &EffectiveRecords<'_>,
@@ -131,6 +137,7 @@ pub(super) fn extended_pieces(block: &GnuExtSparseHeader) -> Result<Vec<(u64, u6
     pieces(&block.sparse)
 }
 
+/// Decodes offset and length of each piece of data from a sparse map.
 fn pieces(headers: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, &'static str> {
     const INVALID_PIECE: &str = "an invalid sparse piece";
     let used = headers.iter().filter(|piece| !piece.is_empty());
@@ -140,6 +147,7 @@ fn pieces(headers: &[GnuSparseHeader]) -> Result<Vec<(u64, u64)>, &'static str> 
     .collect()
 }
 
+/// Returns the location of the map that pax records describe; `None` if the file is not sparse.
 fn sparse_form(pax: &EffectiveRecords<'_>) -> Result<Option<SparseForm>, &'static str> {
     match (pax.get(b"GNU.sparse.major"), pax.get(b"GNU.sparse.minor")) {
         (Some(b"1"), Some(b"0")) => return Ok(Some(SparseForm::BeforeData)),
@@ -160,6 +168,7 @@ fn sparse_form(pax: &EffectiveRecords<'_>) -> Result<Option<SparseForm>, &'stati
     Ok(Some(SparseForm::InHeaders(numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())))
 }
 
+/// Returns the length of a sparse file with its holes; `None` for other kinds.
 fn real_size(header: &Header, pax: &EffectiveRecords<'_>, kind: &Kind) -> Result<Option<u64>, &'static str> {
     if !matches!(kind, Kind::Sparse(_)) {
         return Ok(None);
@@ -171,6 +180,7 @@ fn real_size(header: &Header, pax: &EffectiveRecords<'_>, kind: &Kind) -> Result
     size.map(Some).ok_or("a sparse file without its size")
 }
 
+/// Returns the modification time of a member; `None` if a [`Timestamp`] cannot hold it.
 fn modified(header: &Header, pax: &EffectiveRecords<'_>) -> Result<Option<Timestamp>, &'static str> {
     if let Some(time) = pax.modified()? {
         return Ok(Some(time));

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use crate::node::Xattrs;
 use crate::snapshot::Timestamp;
 
+/// Prefix of the keys of extended attributes, followed by the name of the attribute.
 const XATTR_PREFIX: &[u8] = b"SCHILY.xattr.";
+/// Nanoseconds per second.
 const NANOS: i64 = 1_000_000_000;
 
-/// Records of one member, or of the whole archive.
+/// Pax records of one member, or of the whole archive: values by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Records(BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -25,8 +27,8 @@ impl Records {
         self.0.get(key).map(Vec::as_slice)
     }
 
-    /// Replaces records by later ones of the same key, and adds the other later ones. An empty value deletes a record,
-    /// unless it is an extended attribute, which may be empty.
+    /// Adds later records, which replace records with the same key. An empty value deletes the record; exception: the
+    /// value of an extended attribute may be empty.
     pub(super) fn override_with(&mut self, later: Self) {
         for (key, value) in later.0 {
             if value.is_empty() && !key.starts_with(XATTR_PREFIX) {
@@ -41,7 +43,8 @@ impl Records {
         self.set(b"mtime", format_time(time).as_bytes());
     }
 
-    /// Returns the user extended attributes; those of other namespaces are specific to a machine.
+    /// Returns the extended attributes of the namespace `user`. Attributes of other namespaces are specific to a
+    /// machine.
     pub(super) fn xattrs(&self) -> Xattrs {
         let named = self.0.iter().filter_map(|(key, value)| Some((key.strip_prefix(XATTR_PREFIX)?, value)));
         let decoded = named.map(|(name, value)| (decode_name(name), value.clone()));
@@ -63,6 +66,7 @@ impl Records {
         self.0.iter().map(|(key, value)| key.len() + value.len()).sum()
     }
 
+    /// Encodes all records as lines, in the order of their keys.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (key, value) in &self.0 {
@@ -81,6 +85,7 @@ impl Records {
         out
     }
 
+    /// Decodes lines of records. Fails if a key occurs twice.
     pub(super) fn decode(mut bytes: &[u8]) -> Result<Self, &'static str> {
         const MALFORMED: &str = "a malformed pax record";
         let mut records = Self::default();
@@ -90,7 +95,7 @@ impl Records {
             let record = bytes.get(space + 1..len).ok_or(MALFORMED)?;
             let record = record.strip_suffix(b"\n").ok_or(MALFORMED)?;
             let equals = record.iter().position(|byte| *byte == b'=').ok_or(MALFORMED)?;
-            // An old sparse format repeats a key; a reader that used only one of them would produce wrong
+            // GNU sparse format 0.0 repeats keys. A reader that used only one of the values would produce wrong
             // content.
             let repeated = records.0.insert(record[..equals].to_vec(), record[equals + 1..].to_vec());
             if repeated.is_some() {
@@ -102,37 +107,39 @@ impl Records {
     }
 }
 
-/// Records that apply to a member: its own, then those of the whole archive. These are borrowed, because
-/// they apply to every member.
+/// Records that apply to a member: the records of the member take precedence over the records of the whole archive.
 pub(super) struct EffectiveRecords<'a> {
     pub(super) member: Records,
     pub(super) global: &'a Records,
 }
 
 impl EffectiveRecords<'_> {
-    /// Returns a record; an empty value of a member hides the record of the whole archive.
+    /// Returns the value of a record; `None` if it is empty. An empty value of the member hides the value of the whole
+    /// archive.
     pub(super) fn get(&self, key: &[u8]) -> Option<&[u8]> {
         let value = self.member.get(key).or_else(|| self.global.get(key));
         value.filter(|value| !value.is_empty())
     }
 
-    /// Returns a record that must be a number if it exists.
+    /// Returns the value of a record as a number. Fails if it is not a number.
     pub(super) fn number(&self, key: &[u8]) -> Result<Option<u64>, &'static str> {
         self.get(key).map(parse_number).transpose()
     }
 
+    /// Returns the modification time; `None` if there is no record of it.
     pub(super) fn modified(&self) -> Result<Option<Timestamp>, &'static str> {
         self.get(b"mtime").map(|text| parse_time(text).ok_or("an invalid time")).transpose()
     }
 }
 
+/// Parses a decimal number without a sign.
 pub(super) fn parse_number(text: &[u8]) -> Result<u64, &'static str> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(text).ok().filter(|_| is_number);
     text.and_then(|text| text.parse().ok()).ok_or("an invalid number")
 }
 
-/// Escapes the name of an attribute as GNU tar does: it may contain the `=` that ends a key.
+/// Escapes `%` and `=` in the name of an attribute, as GNU tar does, because `=` ends the key of a record.
 fn encode_name(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     for byte in name {
@@ -145,6 +152,7 @@ fn encode_name(name: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Reverses [`encode_name`].
 fn decode_name(mut name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     while let Some((byte, rest)) = name.split_first() {
@@ -159,13 +167,14 @@ fn decode_name(mut name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Formats a time as seconds, with a fraction if there is one.
+/// Formats a time in seconds since the Unix epoch, with nine decimal places if it is not a whole second.
 fn format_time(time: Timestamp) -> String {
     let sign = if time.0 < 0 { "-" } else { "" };
     let (seconds, nanos) = (time.0.unsigned_abs() / NANOS as u64, time.0.unsigned_abs() % NANOS as u64);
     if nanos == 0 { format!("{sign}{seconds}") } else { format!("{sign}{seconds}.{nanos:09}") }
 }
 
+/// Parses a time in seconds. Cuts the fraction off after nine digits. Returns `None` if the text is not a valid time.
 fn parse_time(text: &[u8]) -> Option<Timestamp> {
     let (negative, text) = match text.strip_prefix(b"-") {
         Some(text) => (true, text),
@@ -195,7 +204,7 @@ mod tests {
         records.set(b"path", b"line\nline=\xff");
         records.set_modified(Timestamp(-1_500_000_000));
         records.set_xattrs(&Xattrs::from([(b"user.a=b%c".to_vec(), b"\0\n\xff".to_vec())]));
-        // Lengths around which the number of digits grows.
+        // Around these lengths, the length of a record grows from two digits to three.
         records.set(b"k", &[b'x'; 93]);
         records.set(b"l", &[b'x'; 94]);
         let read = Records::decode(&records.encode()).unwrap();
@@ -207,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_a_member_win_over_those_of_the_archive() {
+    fn records_of_a_member_take_precedence_over_records_of_the_archive() {
         let (mut global, mut member) = (Records::default(), Records::default());
         for (key, value) in [(b"a", "of the archive"), (b"b", "of the archive"), (b"c", "of the archive")] {
             global.set(key, value.as_bytes());
@@ -221,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_as_other_tools_write_them() {
+    fn the_length_of_a_record_includes_its_own_digits() {
         let mut records = Records::default();
         records.set(b"path", b"abc");
         assert_eq!(records.encode(), b"12 path=abc\n");

@@ -1,7 +1,7 @@
-//! Streaming reader of archives: members with all their headers, and their content.
+//! Streaming reader of archives: returns each member with the metadata of all its headers, then its content.
 //!
-//! Blocks and fields are decoded by the `tar` crate. Extension members are decoded here, because pax records
-//! hold arbitrary bytes (the crate ends them at a newline) and may change the length of a member.
+//! The `tar` crate decodes the fields of headers. Extension members (pax records, long names) are decoded here, because
+//! the value of a pax record may contain newlines, at which the crate ends it, and may change the length of a member.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
@@ -15,19 +15,20 @@ use super::pax::{self, Records};
 use super::sparse::SparseMap;
 use crate::cancel::{Cancel, Cancelled};
 
-/// Longest extension member in bytes: the longest path, the longest link target and many attributes fit.
+/// Maximum length of an extension member in bytes. The longest path and link target and many attributes fit.
 const EXTENSION_MAX: u64 = 4 << 20;
-/// Maximum number of bytes of records that apply to the whole archive.
+/// Maximum total length of the pax records for the whole archive, in bytes.
 const GLOBAL_MAX: usize = 64 << 10;
 /// Size of the read buffer for content, in bytes.
 const READ_BUFFER: usize = 256 << 10;
-/// Maximum number of pieces of a sparse map.
+/// Maximum number of pieces of data in a sparse map.
 const PIECES_MAX: u64 = 1 << 22;
 
 /// Source of an archive.
 enum Input<'r> {
+    /// Any input, of which all bytes are read.
     Stream(&'r mut dyn Read),
-    /// A file, in which unread content is skipped by seeking.
+    /// File, in which seeking skips unread content.
     File(&'r File),
 }
 
@@ -35,23 +36,25 @@ enum Input<'r> {
 pub(super) struct Reader<'r> {
     input: Input<'r>,
     cancel: Cancel,
+    /// Read buffer for content.
     buffer: Vec<u8>,
+    /// Number of bytes read or skipped so far.
     offset: u64,
-    /// Number of unread bytes of the current member.
+    /// Number of unread bytes of the current member's content.
     content_left: u64,
-    /// Number of unread bytes of the padding after it.
+    /// Number of unread bytes of the padding after that content.
     padding_left: u64,
-    /// Records that apply to all members.
+    /// Pax records that apply to all following members.
     global: Records,
 }
 
 impl<'r> Reader<'r> {
-    /// Reads a stream until `cancel` is set.
+    /// Creates a reader of a stream. It fails once `cancel` is set.
     pub(super) fn new(input: &'r mut dyn Read, cancel: Cancel) -> Self {
         Self::with_input(Input::Stream(input), cancel)
     }
 
-    /// Reads a file from its current position.
+    /// Creates a reader of a file, from its current position. It fails once `cancel` is set.
     pub(super) fn of_file(file: &'r File, cancel: Cancel) -> Self {
         Self::with_input(Input::File(file), cancel)
     }
@@ -61,12 +64,12 @@ impl<'r> Reader<'r> {
         Self { input, cancel, buffer: Vec::new(), offset: 0, content_left: 0, padding_left: 0, global }
     }
 
-    /// Returns the number of bytes read so far.
+    /// Returns the number of bytes read or skipped so far.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Returns the next member; `None` at the end of the archive.
+    /// Returns the next member; `None` at the end of the archive. Skips unread content of the previous member.
     pub(super) fn next(&mut self) -> Result<Option<Member>> {
         let mut extensions = Extensions::default();
         loop {
@@ -94,8 +97,8 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Adds records for all members. Their size is limited, and attributes are refused, because each member
-    /// would get a copy.
+    /// Adds records for all following members. Limits their size, and refuses extended attributes, because each member
+    /// would get a copy of them.
     fn add_global(&mut self, records: Records) -> Result<()> {
         if records.has_xattrs() {
             return Err(self.malformed("extended attributes for the whole archive"));
@@ -107,14 +110,14 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
-    /// Combines the headers of a member. Its content can be read afterwards.
+    /// Combines the headers of a member. The content of the member can be read afterwards.
     fn begin_member(&mut self, header: &Header, extensions: Extensions) -> Result<Member> {
         let more_pieces = self.read_extended_map(header)?;
         let offset = self.offset;
         let malformed = |reason| ArchiveError::Malformed { reason, offset };
         let member = Member::new(header, extensions, &self.global, more_pieces).map_err(malformed)?;
         if !member.has_content() && !matches!(member.kind, Kind::Other(_)) && member.stored != 0 {
-            // Readers disagree on whether bytes follow, so an archive could hide members there.
+            // Other tar readers disagree on whether content follows, so an archive could hide members in it.
             return Err(refused(&member.path, "it has a size but no content"));
         }
         self.content_left = member.stored;
@@ -123,8 +126,8 @@ impl<'r> Reader<'r> {
         Ok(member)
     }
 
-    /// Returns the map of a sparse member; its content follows. Call it once per member, before reading
-    /// content.
+    /// Returns the map of a sparse member; `None` for other members. Must be called once for each member, before its
+    /// content is read, because the map may precede the data.
     pub(super) fn sparse_map(&mut self, member: &mut Member) -> Result<Option<SparseMap>> {
         let offset = self.offset;
         let malformed = |reason| ArchiveError::Malformed { reason, offset };
@@ -141,6 +144,7 @@ impl<'r> Reader<'r> {
         }
     }
 
+    /// Reads the text map of GNU sparse format 1.0.
     fn read_map_before_data(&mut self) -> Result<Vec<(u64, u64)>> {
         let mut numbers = Numbers { reader: self, block: [0; BLOCK as usize], index: BLOCK as usize };
         let count = numbers.next()?;
@@ -154,7 +158,7 @@ impl<'r> Reader<'r> {
         Ok(pieces)
     }
 
-    /// Reads the blocks after a header that continue its sparse map.
+    /// Reads the rest of a sparse map from the blocks after its header. Returns offset and length of each piece.
     fn read_extended_map(&mut self, header: &Header) -> Result<Vec<(u64, u64)>> {
         let mut pieces = Vec::new();
         let mut is_extended = member::has_more_map(header);
@@ -171,7 +175,7 @@ impl<'r> Reader<'r> {
         Ok(pieces)
     }
 
-    /// Reads a header; `None` for the block of zeros that ends an archive.
+    /// Reads a header and verifies its checksum. Returns `None` for the block of zeros that ends an archive.
     fn read_header(&mut self) -> Result<Option<Header>> {
         let mut header = Header::new_old();
         let is_first_header = self.offset == 0;
@@ -186,7 +190,7 @@ impl<'r> Reader<'r> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        // The bytes of the checksum itself count as spaces.
+        // The checksum is the sum of all bytes, in which the bytes of the checksum itself count as spaces.
         let counted = |index: usize| {
             if (148..156).contains(&index) { u32::from(b' ') } else { u32::from(bytes[index]) }
         };
@@ -200,7 +204,8 @@ impl<'r> Reader<'r> {
         Ok(Some(header))
     }
 
-    /// Reads the input after the end-of-archive blocks to its end, so that a writer into a pipe can finish.
+    /// Reads the rest of the input, so that a process that writes it into a pipe can finish. Only zeros may follow the
+    /// end of the archive.
     fn read_to_end(&mut self) -> Result<()> {
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -212,7 +217,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Reads up to `buffer.len()` bytes; 0 at the end of the input.
+    /// Reads up to `buffer.len()` bytes. Returns 0 at the end of the input. Does not advance `offset`.
     fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize> {
         loop {
             self.cancel.check()?;
@@ -229,7 +234,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// Passes the next `len` bytes of the current member's content to `take`, piece by piece.
+    /// Passes the next `len` bytes of the current member's content to `take`, in pieces.
     pub(super) fn read_content(
         &mut self,
         mut len: u64,
@@ -247,6 +252,7 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
+    /// Reads up to `buffer.len()` bytes of content. Fails at the end of the content.
     fn read_some_content(&mut self, buffer: &mut [u8]) -> Result<usize> {
         let step = usize::try_from(self.content_left).unwrap_or(usize::MAX).min(buffer.len());
         let read = if step == 0 { 0 } else { self.read_some(&mut buffer[..step])? };
@@ -270,11 +276,13 @@ impl<'r> Reader<'r> {
         Ok(bytes)
     }
 
+    /// Reads the pax records in an extension member.
     fn read_records(&mut self, header: &Header) -> Result<Records> {
         let bytes = self.read_extension(header)?;
         Records::decode(&bytes).map_err(|reason| self.malformed(reason))
     }
 
+    /// Reads the GNU long name or long link in an extension member, up to the first NUL.
     fn read_long_name(&mut self, header: &Header) -> Result<Vec<u8>> {
         let mut bytes = self.read_extension(header)?;
         if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
@@ -283,6 +291,7 @@ impl<'r> Reader<'r> {
         Ok(bytes)
     }
 
+    /// Skips the unread content and padding of the current member.
     fn skip_content(&mut self) -> Result<()> {
         let malformed = self.malformed("an impossible size");
         let mut remaining = self.content_left.checked_add(self.padding_left).ok_or(malformed)?;
@@ -299,7 +308,7 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
-    /// Seeks forward in a file. Returns false if the input is not a file.
+    /// Seeks forward by `len` bytes. Returns false if the input is a stream. Fails if the file is shorter.
     fn seek_over(&mut self, len: u64) -> Result<bool> {
         let Input::File(mut file) = self.input else { return Ok(false) };
         let failed = |source| ArchiveError::Read { source };
@@ -312,6 +321,7 @@ impl<'r> Reader<'r> {
         Ok(true)
     }
 
+    /// Fills the buffer. Fails if the input ends before.
     fn read_exact(&mut self, buffer: &mut [u8]) -> Result<()> {
         let mut read = 0;
         while read < buffer.len() {
@@ -324,12 +334,13 @@ impl<'r> Reader<'r> {
         Ok(())
     }
 
+    /// Returns the error for a damaged archive, at the current offset.
     fn malformed(&self, reason: &'static str) -> ArchiveError {
         ArchiveError::Malformed { reason, offset: self.offset }
     }
 }
 
-/// Reader of decimal numbers on lines, in whole blocks at the start of a member's content.
+/// Reader of the text map of GNU sparse format 1.0: a decimal number per line, in whole blocks before the data.
 struct Numbers<'a, 'r> {
     reader: &'a mut Reader<'r>,
     block: [u8; BLOCK as usize],
@@ -338,6 +349,7 @@ struct Numbers<'a, 'r> {
 }
 
 impl Numbers<'_, '_> {
+    /// Reads the next number.
     fn next(&mut self) -> Result<u64> {
         let mut digits = Vec::new();
         loop {
@@ -350,6 +362,7 @@ impl Numbers<'_, '_> {
         pax::parse_number(&digits).map_err(|reason| self.reader.malformed(reason))
     }
 
+    /// Reads the next byte. Reads the next block first if the present block has no more bytes.
     fn byte(&mut self) -> Result<u8> {
         if self.index == self.block.len() {
             if self.reader.content_left < BLOCK {
@@ -368,6 +381,7 @@ fn not_an_archive(reason: &'static str) -> ArchiveError {
     ArchiveError::NotAnArchive { reason }
 }
 
+/// Sets the value of an extension. Fails if a member has two extensions of this kind.
 fn set_once<T>(slot: &mut Option<T>, value: T, offset: u64) -> Result<()> {
     if slot.replace(value).is_some() {
         return Err(ArchiveError::Malformed { reason: "two extensions of the same kind", offset });

@@ -1,27 +1,27 @@
-//! Sparse members: content with holes, of which only the data is in the archive.
+//! Sparse members: files with holes, of which the archive stores only the data and a map of it (GNU sparse formats).
 
 use super::block::BLOCK;
 use crate::node::Extent;
 
-/// Map of the data in a sparse file; everything else is zeros.
+/// Map of the data in a sparse file. All other bytes of the file are zeros.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SparseMap {
     /// Offset and length of each piece of data, in order.
     pub(super) pieces: Vec<(u64, u64)>,
-    /// Length of the whole file in bytes.
+    /// Length of the file in bytes, with its holes.
     pub(super) size: u64,
 }
 
 impl SparseMap {
-    /// Validates the map in an archive: pieces must be in order, inside the file, and add up to the stored
-    /// length.
+    /// Validates the map in an archive: pieces must be in order and inside the file, and their total length must be
+    /// `stored`, the length of the data in the archive.
     pub(super) fn new(pieces: Vec<(u64, u64)>, size: u64, stored: u64) -> Result<Self, &'static str> {
         let (mut end, mut total) = (0u64, 0u64);
         for (offset, len) in &pieces {
             if *offset < end {
                 return Err("sparse pieces out of order");
             }
-            // Tools differ in whether a piece is padded; with whole blocks there is no ambiguity.
+            // Tools differ in whether they pad a piece to whole blocks. Only the last piece with data may need padding.
             if total % BLOCK != 0 && *len > 0 {
                 return Err("sparse pieces that are not whole blocks");
             }
@@ -34,8 +34,7 @@ impl SparseMap {
         Ok(Self { pieces, size })
     }
 
-    /// Returns the map of a file with holes; `None` if it has no holes, or if its data is not
-    /// aligned to blocks.
+    /// Returns the map of a file; `None` if the file has no holes, or if its data is not aligned to blocks.
     pub(super) fn of(extents: &[Extent]) -> Option<Self> {
         let has_holes = extents.iter().any(|extent| matches!(extent, Extent::Hole { .. }));
         let mut pieces: Vec<(u64, u64)> = Vec::new();
@@ -49,7 +48,8 @@ impl SparseMap {
             }
             end += extent.len();
         }
-        // The chunker makes holes of whole blocks; other files are written with their zeros.
+        // Holes that the chunker finds in file content are aligned to blocks. Files with other holes are written with
+        // zeros.
         let aligned = pieces
             .iter()
             .all(|(offset, len)| offset % BLOCK == 0 && (len % BLOCK == 0 || offset + len == end));
@@ -57,7 +57,7 @@ impl SparseMap {
             return None;
         }
         if pieces.last().is_none_or(|(offset, len)| offset + len < end) {
-            // Marks the end of the file, which readers take from the last piece.
+            // Readers take the end of the file from the last piece.
             pieces.push((end, 0));
         }
         Some(Self { pieces, size: end })
@@ -68,7 +68,7 @@ impl SparseMap {
         self.pieces.iter().map(|(_, len)| len).sum()
     }
 
-    /// Encodes the map in format 1.0: as text before the data, in whole blocks.
+    /// Encodes the map in GNU sparse format 1.0: as text before the data, in whole blocks.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = format!("{}\n", self.pieces.len());
         for (offset, len) in &self.pieces {
@@ -80,15 +80,17 @@ impl SparseMap {
     }
 }
 
-/// A part of a file: a hole, or data that is in the archive.
+/// Part of a sparse file, with its length in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SparseRun {
+    /// Hole, which is not in the archive.
     Hole(u64),
+    /// Data in the archive.
     Data(u64),
 }
 
 impl SparseMap {
-    /// Iterates over the parts of the file in order; their lengths add up to that of the file.
+    /// Iterates over the parts of the file in order. Their total length is the length of the file.
     pub(super) fn runs(&self) -> impl Iterator<Item = SparseRun> {
         let mut data_end = 0;
         let end_of_file = [(self.size, 0)];

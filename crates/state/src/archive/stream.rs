@@ -1,6 +1,7 @@
-//! Archives member by member, for files that are neither in a store nor in a directory of this machine.
+//! Reading and writing of archives one member at a time, for callers whose files are neither in a store nor in a
+//! directory of this machine.
 //!
-//! [`TarReader`] has the checks and limits of an import. [`TarWriter`] writes the format of an export.
+//! [`TarReader`] has the same checks and limits as an import. [`TarWriter`] writes the same format as an export.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -20,8 +21,9 @@ use crate::node::is_valid_target;
 use crate::quote::shorten_path;
 use crate::snapshot::Timestamp;
 
-/// Permission bits and the sticky bit: set-id bits are dropped.
+/// Mode bits that are kept: permissions and the sticky bit. Set-id bits are dropped.
 const MODE_MASK: u16 = 0o1777;
+/// Source of zeros for holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Member of an archive, without its content.
@@ -33,7 +35,7 @@ pub struct TarMember {
     pub kind: TarMemberKind,
     /// Permission bits and the sticky bit.
     pub mode: u16,
-    /// Modification time; `None` if a header cannot hold it.
+    /// Modification time; `None` if it is not known, or if a [`Timestamp`] cannot hold it.
     pub modified: Option<Timestamp>,
 }
 
@@ -49,10 +51,10 @@ pub enum TarMemberKind {
     Directory,
     /// Symlink.
     Symlink {
-        /// Target, as it is.
+        /// Target, not resolved.
         target: Vec<u8>,
     },
-    /// Another name of a file.
+    /// Hard link.
     HardLink {
         /// Path of an earlier file in the archive.
         target: Vec<u8>,
@@ -61,27 +63,30 @@ pub enum TarMemberKind {
 
 /// Reader of the members of an archive.
 ///
-/// Fails for members that could reach something outside of the archive, as an import does, and skips devices and
-/// pipes.
+/// Like an import, fails if a path leads outside of the archive. Skips devices and pipes.
 pub struct TarReader<'r> {
     reader: Reader<'r>,
     usage: Usage,
     memory: MemoryUsage<'r>,
     /// Sizes of the files so far, by path, for hard links to them.
     files: HashMap<Vec<u8>, u64>,
-    /// Content of the current file that was not read.
+    /// Content of the current file; `None` once it is read, and for other members.
     content: Option<Content>,
+    /// Number of skipped members.
     skipped: u64,
 }
 
-/// Content of a file: its map if it is sparse, and its length in the archive.
+/// Content of a file in the archive.
 struct Content {
+    /// Map of a sparse file; `None` for other files.
     map: Option<SparseMap>,
+    /// Length of the content in the archive, in bytes. Not used if there is a map, which has the length of the data.
     stored: u64,
 }
 
 impl<'r> TarReader<'r> {
-    /// Creates a reader, which fails when `cancel` is set. Paths are kept in memory, which counts against the budget.
+    /// Creates a reader, which fails once `cancel` is set. The reader keeps all paths in memory, which is taken from
+    /// the budget `memory`.
     pub fn new(
         input: &'r mut dyn Read,
         limits: ArchiveLimits,
@@ -98,8 +103,8 @@ impl<'r> TarReader<'r> {
         }
     }
 
-    /// Returns the next member; `None` at the end of the archive. Content that was not read is skipped. The root has
-    /// no member.
+    /// Returns the next member; `None` at the end of the archive. Skips unread content, and the member of the root
+    /// directory.
     pub fn next_member(&mut self) -> Result<Option<TarMember>> {
         self.content = None;
         while let Some(member) = self.reader.next()? {
@@ -137,7 +142,7 @@ impl<'r> TarReader<'r> {
         self.skipped
     }
 
-    /// Checks a member. `None` if it is skipped.
+    /// Checks a member and counts it against the limits. Returns `None` if it is skipped.
     fn accept(&mut self, mut member: Member) -> Result<Option<TarMember>> {
         let path = normalized(&member.path)?;
         let kind = match &member.kind {
@@ -145,7 +150,7 @@ impl<'r> TarReader<'r> {
                 self.skipped += 1;
                 return Ok(None);
             }
-            // The root itself.
+            // The root directory.
             Kind::Directory if path.is_empty() => return Ok(None),
             _ if path.is_empty() => return Err(refused(&member.path, "only a directory can be the root")),
             Kind::Directory => TarMemberKind::Directory,
@@ -177,7 +182,7 @@ impl<'r> TarReader<'r> {
         Ok(Some(TarMember { path, kind, mode: member.mode & MODE_MASK, modified: member.modified }))
     }
 
-    /// Returns the size of the file that a hard link names.
+    /// Returns the size of the target of a hard link. Fails if the target is not an earlier file of the archive.
     fn linked_size(&self, path: &[u8], target: &[u8]) -> Result<u64> {
         self.files.get(target).copied().ok_or_else(|| {
             let target = shorten_path(target);
@@ -186,39 +191,41 @@ impl<'r> TarReader<'r> {
     }
 }
 
+/// Returns the path of a member without `.` and empty components. Refuses absolute paths and `..`.
 fn normalized(path: &[u8]) -> Result<Vec<u8>> {
     check_relative(path)?;
     Ok(path_components(path)?.join(&b'/'))
 }
 
-/// The members do not make up an archive.
+/// Error of a caller of [`TarWriter`]: the content of a file does not match its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TarWriteError {
-    /// The file before has less content than its size.
+    /// The previous file has less content than its size.
     #[error("a file has less content than its size")]
     Incomplete,
-    /// There is more content than the file has, or content without a file.
+    /// The current file has more content than its size, or there is no current file.
     #[error("a file has more content than its size")]
     TooLong,
 }
 
-/// Writer of an archive into memory, from which the caller takes it piece by piece.
+/// Writer of an archive into memory. The caller takes the bytes out piece by piece.
 #[derive(Debug, Default)]
 pub struct TarWriter {
+    /// Bytes that the caller has not taken.
     bytes: Vec<u8>,
-    /// Content that the current file lacks, in bytes.
+    /// Number of bytes of content that are still to be added to the current file.
     remaining: u64,
-    /// Bytes of padding after the current file.
+    /// Number of zero bytes to add after the content of the current file.
     padding: usize,
 }
 
 impl TarWriter {
-    /// Creates a writer without members.
+    /// Creates a writer of an empty archive.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a member. The content of a file must follow.
+    /// Adds a member. The content of a file must follow with [`Self::add_content`].
     pub fn add_member(&mut self, member: &TarMember) -> std::result::Result<(), TarWriteError> {
         if self.remaining > 0 {
             return Err(TarWriteError::Incomplete);
@@ -241,7 +248,7 @@ impl TarWriter {
         Ok(())
     }
 
-    /// Adds content of the last file.
+    /// Adds a part of the current file's content.
     pub fn add_content(&mut self, data: &[u8]) -> std::result::Result<(), TarWriteError> {
         self.remaining = self.remaining.checked_sub(data.len() as u64).ok_or(TarWriteError::TooLong)?;
         self.bytes.extend_from_slice(data);
@@ -252,7 +259,7 @@ impl TarWriter {
         Ok(())
     }
 
-    /// Ends the archive.
+    /// Writes the end of the archive.
     pub fn finish(&mut self) -> std::result::Result<(), TarWriteError> {
         if self.remaining > 0 {
             return Err(TarWriteError::Incomplete);
@@ -262,12 +269,12 @@ impl TarWriter {
         Ok(())
     }
 
-    /// Returns the number of bytes that were not taken.
+    /// Returns the number of bytes that the caller has not taken.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns true if all bytes were taken.
+    /// Returns true if the caller has taken all bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -277,6 +284,7 @@ impl TarWriter {
         std::mem::take(&mut self.bytes)
     }
 
+    /// Appends `len` zeros.
     fn pad(&mut self, len: usize) {
         self.bytes.resize(self.bytes.len() + len, 0);
     }
@@ -288,8 +296,10 @@ mod tests {
     use super::*;
     use crate::limit::LimitKind;
 
+    /// Members with their content.
     type Members = Vec<(TarMember, Vec<u8>)>;
 
+    /// Small limits, so that tests exceed them quickly.
     const LIMITS: ArchiveLimits = ArchiveLimits { bytes: 1 << 20, entries: 100, metadata: 64 << 10 };
 
     fn member(path: &[u8], kind: TarMemberKind) -> TarMember {
@@ -304,6 +314,7 @@ mod tests {
         member(path, TarMemberKind::HardLink { target: target.to_vec() })
     }
 
+    /// Writes an archive with these members and contents.
     fn archive(members: &[(TarMember, &[u8])]) -> Vec<u8> {
         let mut writer = TarWriter::new();
         for (member, content) in members {
@@ -350,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_reach_outside_are_refused() {
+    fn paths_that_lead_outside_are_refused() {
         let symlink = member(b"a", TarMemberKind::Symlink { target: b"b".to_vec() });
         let hostile: [&[(TarMember, &[u8])]; 6] = [
             &[(file(b"../out", 1), b"x")],
@@ -367,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_holes_count_with_the_size_of_their_file() {
+    fn each_hard_link_counts_with_the_size_of_its_file() {
         let large = vec![0; LIMITS.bytes as usize / 2];
         let twice = [(file(b"a", large.len()), &large[..]), (link(b"b", b"a"), &b""[..])];
         assert_eq!(read(&archive(&twice)).unwrap().0.len(), 2);

@@ -1,3 +1,5 @@
+//! Tests of exports and imports of archives: round trips, limits, and damaged or hostile archives.
+
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +17,7 @@ use crate::store::Store;
 use crate::tree::Tree;
 use crate::virtual_tree::{Attributes, VirtualTree};
 
+/// Store in a temporary directory.
 struct Fixture {
     _directory: tempfile::TempDir,
     store: Store,
@@ -27,6 +30,7 @@ impl Fixture {
         Self { _directory: directory, store }
     }
 
+    /// Imports an archive with default options.
     fn import(&self, archive: &[u8]) -> Result<ImportReport> {
         import_tar(
             &self.store,
@@ -37,6 +41,7 @@ impl Fixture {
         )
     }
 
+    /// Exports an imported snapshot.
     fn export(&self, report: &ImportReport) -> Vec<u8> {
         let mut out = Vec::new();
         export_tar(&Tree::of_snapshot(&self.store, &report.snapshot).unwrap(), &mut out, &NoProgress)
@@ -44,19 +49,20 @@ impl Fixture {
         out
     }
 
-    /// Returns the error message of a refused import, and checks that nothing was stored.
+    /// Imports members, which must fail without storing anything. Returns the error message.
     fn refusal(&self, members: &[Vec<u8>]) -> String {
         let refused = self.import(&archive(members)).unwrap_err();
         assert!(self.store.snapshots().unwrap().is_empty());
         refused.to_string()
     }
 
+    /// Opens the imported snapshot as a virtual tree.
     fn restored(&self, report: &ImportReport) -> VirtualTree {
         self.store.restore(&report.snapshot.id).unwrap()
     }
 }
 
-/// Returns a member with unchecked fields.
+/// Encodes a member without any check of its fields.
 fn member(kind: EntryType, name: &[u8], target: &[u8], content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
@@ -74,10 +80,12 @@ fn member(kind: EntryType, name: &[u8], target: &[u8], content: &[u8]) -> Vec<u8
     out
 }
 
+/// Encodes a regular file.
 fn file(name: &[u8], content: &[u8]) -> Vec<u8> {
     member(EntryType::Regular, name, b"", content)
 }
 
+/// Returns an archive of encoded members.
 fn archive(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat(), vec![0; 1024]].concat()
 }
@@ -86,8 +94,9 @@ fn attributes(nanos: i64) -> Attributes {
     Attributes { mode: 0o640, modified: Some(Timestamp(nanos)), ..Attributes::default() }
 }
 
-/// Returns a tree with every feature that a tree can have.
-fn rich_tree(fixture: &Fixture) -> VirtualTree {
+/// Returns a tree with every kind of entry and attribute: long and non-UTF-8 names, extended attributes, hard links,
+/// holes, symlinks and set-id bits.
+fn tree_with_all_features(fixture: &Fixture) -> VirtualTree {
     let mut tree = fixture.store.empty_tree().unwrap();
     let xattrs = Xattrs::from([
         (b"user.binary".to_vec(), b"\0\n=\xff".to_vec()),
@@ -116,9 +125,9 @@ fn rich_tree(fixture: &Fixture) -> VirtualTree {
 }
 
 #[test]
-fn everything_a_tree_has_survives_the_round_trip() {
+fn a_tree_with_all_features_survives_export_and_import() {
     let fixture = Fixture::new();
-    let snapshot = rich_tree(&fixture).commit(NewSnapshot::default()).unwrap();
+    let snapshot = tree_with_all_features(&fixture).commit(NewSnapshot::default()).unwrap();
     let tree = Tree::of_snapshot(&fixture.store, &snapshot).unwrap();
     let mut first = Vec::new();
     export_tar(&tree, &mut first, &NoProgress).unwrap();
@@ -127,14 +136,15 @@ fn everything_a_tree_has_survives_the_round_trip() {
         import_tar(&fixture.store, &mut &first[..], NewSnapshot::default(), &options, &NoProgress).unwrap();
     assert_eq!(report.snapshot.tree, snapshot.tree);
     assert!(report.skipped.is_empty() && report.replaced.is_empty());
-    // Times and link labels are in the archive too, so equal archives mean equal times.
+    // Modification times and link labels (equal numbers for hard links to one file) are not part of the tree id, but
+    // of the archive. So equal archives mean that they are equal too.
     assert!(fixture.export(&report) == first);
     // Holes take no space.
     assert!(first.len() < 500_000, "{}", first.len());
 }
 
-/// Writes an export in parts of `min` bytes or more, each from another handle of the tree.
-fn in_parts(fixture: &Fixture, id: &crate::Snapshot, path: &str, min: u64) -> Vec<u8> {
+/// Exports the entry at `path` in parts of `min` bytes or more, each through another handle of the tree.
+fn export_in_parts(fixture: &Fixture, id: &crate::Snapshot, path: &str, min: u64) -> Vec<u8> {
     let open = || Tree::of_snapshot(&fixture.store, id).unwrap();
     let entry = open().entry(path).unwrap().unwrap();
     let mut export = TarExport::new(path.into(), entry);
@@ -153,7 +163,7 @@ fn in_parts(fixture: &Fixture, id: &crate::Snapshot, path: &str, min: u64) -> Ve
 #[test]
 fn parts_of_any_size_make_up_the_archive() {
     let fixture = Fixture::new();
-    let mut tree = rich_tree(&fixture);
+    let mut tree = tree_with_all_features(&fixture);
     for n in 0..300 {
         tree.put_file(format!("many/{n}"), &mut &b"few"[..], attributes(n)).unwrap();
     }
@@ -161,7 +171,7 @@ fn parts_of_any_size_make_up_the_archive() {
     let mut whole = Vec::new();
     export_tar(&Tree::of_snapshot(&fixture.store, &snapshot).unwrap(), &mut whole, &NoProgress).unwrap();
     for min in [1, 512, 513, 100_000, u64::MAX >> 1] {
-        assert!(in_parts(&fixture, &snapshot, "", min) == whole, "{min}");
+        assert!(export_in_parts(&fixture, &snapshot, "", min) == whole, "{min}");
     }
 }
 
@@ -175,12 +185,14 @@ fn a_subtree_is_exported_with_paths_relative_to_it() {
     }
     tree.put_symlink("a/b/d/link", b"../c", None).unwrap();
     let snapshot = tree.commit(NewSnapshot::default()).unwrap();
-    let report = fixture.import(&in_parts(&fixture, &snapshot, "/a//b/", 1)).unwrap();
+    let report = fixture.import(&export_in_parts(&fixture, &snapshot, "/a//b/", 1)).unwrap();
     let imported = Tree::of_snapshot(&fixture.store, &report.snapshot).unwrap();
-    let of = |tree: &Tree, path: &str| tree.entry(path).unwrap().map(|entry| entry.node);
+    let node_at = |tree: &Tree, path: &str| tree.entry(path).unwrap().map(|entry| entry.node);
     let whole = Tree::of_snapshot(&fixture.store, &snapshot).unwrap();
     assert_eq!(imported.id().root(), {
-        let Some(crate::Node::Directory(directory)) = of(&whole, "a/b") else { panic!("not a directory") };
+        let Some(crate::Node::Directory(directory)) = node_at(&whole, "a/b") else {
+            panic!("not a directory")
+        };
         directory.id
     });
     let restored = fixture.restored(&report);
@@ -188,15 +200,15 @@ fn a_subtree_is_exported_with_paths_relative_to_it() {
 
     // A file or a symlink is one member, with its name.
     for (path, name) in [("a/b/c", "c"), ("a/b/d/link", "link")] {
-        let report = fixture.import(&in_parts(&fixture, &snapshot, path, 1)).unwrap();
+        let report = fixture.import(&export_in_parts(&fixture, &snapshot, path, 1)).unwrap();
         let imported = Tree::of_snapshot(&fixture.store, &report.snapshot).unwrap();
         assert_eq!(imported.root().node.size(), 1, "{path}");
-        assert_eq!(of(&imported, name), of(&whole, path), "{path}");
+        assert_eq!(node_at(&imported, name), node_at(&whole, path), "{path}");
     }
 }
 
 #[test]
-fn an_export_keeps_only_names_of_hard_linked_files() {
+fn an_export_keeps_only_names_of_hard_linked_files_in_memory() {
     let fixture = Fixture::new();
     let mut tree = fixture.store.empty_tree().unwrap();
     for n in 0..2_000 {
@@ -208,14 +220,14 @@ fn an_export_keeps_only_names_of_hard_linked_files() {
     }
     let snapshot = tree.commit(NewSnapshot::default()).unwrap();
     let tree = Tree::of_snapshot(&fixture.store, &snapshot).unwrap();
-    let of = |path: &str| {
+    let memory_of = |path: &str| {
         let mut export = TarExport::new(path.into(), tree.entry(path).unwrap().unwrap());
         export.write_part(&tree, &mut io::sink(), u64::MAX, &NoProgress).unwrap();
         assert!(export.is_finished());
         export.memory()
     };
-    assert_eq!(of("plain"), 0);
-    assert!((100..10_000).contains(&of("linked")), "{}", of("linked"));
+    assert_eq!(memory_of("plain"), 0);
+    assert!((100..10_000).contains(&memory_of("linked")), "{}", memory_of("linked"));
 }
 
 #[test]
@@ -233,7 +245,7 @@ fn set_id_bits_are_dropped_unless_asked_for() {
 }
 
 #[test]
-fn names_that_lead_outside_are_refused() {
+fn paths_that_lead_outside_are_refused() {
     let fixture = Fixture::new();
     for name in [&b"../x"[..], b"a/../../x", b"..", b"a/.."] {
         let refusal = fixture.refusal(&[file(b"fine", b""), file(name, b"evil")]);
@@ -276,7 +288,7 @@ fn hard_links_that_lead_outside_are_refused_and_symlinks_are_not_followed() {
 }
 
 #[test]
-fn a_link_to_itself_leaves_the_file_that_is_there() {
+fn a_hard_link_to_its_own_path_keeps_the_existing_file() {
     let fixture = Fixture::new();
     let itself = member(EntryType::Link, b"x/y", b"./x/y", b"");
     let report = fixture.import(&archive(&[file(b"x/y", b"content"), itself])).unwrap();
@@ -338,7 +350,7 @@ fn content_of_links_and_directories_is_refused() {
 #[test]
 fn a_truncated_archive_is_refused_at_every_length() {
     let fixture = Fixture::new();
-    let snapshot = rich_tree(&fixture).commit(NewSnapshot::default()).unwrap();
+    let snapshot = tree_with_all_features(&fixture).commit(NewSnapshot::default()).unwrap();
     let mut whole = Vec::new();
     export_tar(&Tree::of_snapshot(&fixture.store, &snapshot).unwrap(), &mut whole, &NoProgress).unwrap();
     let content = whole.len() - 1024;
@@ -346,7 +358,7 @@ fn a_truncated_archive_is_refused_at_every_length() {
     for end in (0..content).step_by(step).chain([0, 1, 511, 512, 513, content - 512, content]) {
         let refused = fixture.import(&whole[..end]).unwrap_err();
         let is_expected = match refused {
-            // The kind of so few bytes cannot be determined.
+            // Fewer bytes than a header cannot be recognised as an archive.
             ArchiveError::NotAnArchive { .. } => end < 512,
             ArchiveError::Truncated { .. } | ArchiveError::Read { .. } => end >= 512,
             _ => false,
@@ -363,8 +375,14 @@ fn other_files_are_refused_as_archives() {
         let refused = fixture.import(&content.repeat(100)).unwrap_err();
         assert!(matches!(refused, ArchiveError::NotAnArchive { .. }), "{refused}");
     }
-    let behind = [archive(&[file(b"a", b"")]), file(b"b", b"")].concat();
-    assert!(fixture.import(&behind).unwrap_err().to_string().contains("data after the end of the archive"));
+    let with_trailing_member = [archive(&[file(b"a", b"")]), file(b"b", b"")].concat();
+    assert!(
+        fixture
+            .import(&with_trailing_member)
+            .unwrap_err()
+            .to_string()
+            .contains("data after the end of the archive")
+    );
 }
 
 #[test]
@@ -407,7 +425,8 @@ fn hole(name: &[u8], size: u64) -> Vec<u8> {
     with_records(&records, &file(name, &[&b"0\n"[..], &[0; 510]].concat()))
 }
 
-fn limited(fixture: &Fixture, limits: ArchiveLimits, members: &[Vec<u8>]) -> Result<ImportReport> {
+/// Imports members with these limits.
+fn import_with_limits(fixture: &Fixture, limits: ArchiveLimits, members: &[Vec<u8>]) -> Result<ImportReport> {
     let options = ImportOptions { limits, ..ImportOptions::default() };
     import_tar(&fixture.store, &mut &archive(members)[..], NewSnapshot::default(), &options, &NoProgress)
 }
@@ -435,15 +454,15 @@ fn a_path_with_too_many_components_is_refused() {
 }
 
 #[test]
-fn directories_that_paths_imply_count_as_entries() {
+fn missing_parent_directories_count_as_entries() {
     let fixture = Fixture::new();
     let limits = ArchiveLimits { entries: 1_000, ..ArchiveLimits::default() };
     let deep = |name: &str| {
         let path = format!("{name}/").repeat(400) + "x";
         with_records(&[("path", path.as_bytes())], &file(b"x", b""))
     };
-    assert_eq!(limited(&fixture, limits, &[deep("a"), deep("b")]).unwrap().directories, 800);
-    let refused = limited(&fixture, limits, &[deep("a"), deep("b"), deep("c")]).unwrap_err();
+    assert_eq!(import_with_limits(&fixture, limits, &[deep("a"), deep("b")]).unwrap().directories, 800);
+    let refused = import_with_limits(&fixture, limits, &[deep("a"), deep("b"), deep("c")]).unwrap_err();
     assert!(
         matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Entries, limit: 1_000 }),
         "{refused}"
@@ -454,12 +473,12 @@ fn directories_that_paths_imply_count_as_entries() {
 fn directories_that_are_members_count_once() {
     let fixture = Fixture::new();
     let directory = |name: &[u8]| member(EntryType::Directory, name, b"", b"");
-    // `a/b` is implied, and `a/b/c` is a member twice.
+    // `a/b` is a missing parent directory, and `a/b/c` is a member twice.
     let names: [&[u8]; 5] = [b"./", b"a", b"a/b/c", b"d", b"a/b/c"];
     let members = [names.map(directory).to_vec(), vec![file(b"d/x", b"")]].concat();
     let limits = |entries| ArchiveLimits { entries, ..ArchiveLimits::default() };
-    assert_eq!(limited(&fixture, limits(7), &members).unwrap().directories, 4);
-    let refused = limited(&fixture, limits(6), &members).unwrap_err();
+    assert_eq!(import_with_limits(&fixture, limits(7), &members).unwrap().directories, 4);
+    let refused = import_with_limits(&fixture, limits(6), &members).unwrap_err();
     assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Entries, limit: 6 }), "{refused}");
 }
 
@@ -467,21 +486,21 @@ fn directories_that_are_members_count_once() {
 fn sparse_members_count_with_their_holes() {
     let fixture = Fixture::new();
     let limits = ArchiveLimits { bytes: 1 << 40, ..ArchiveLimits::default() };
-    let report = limited(&fixture, limits, &[hole(b"a", 1 << 39), hole(b"b", 1 << 39)]).unwrap();
+    let report = import_with_limits(&fixture, limits, &[hole(b"a", 1 << 39), hole(b"b", 1 << 39)]).unwrap();
     assert_eq!((report.files, report.bytes), (2, 1 << 40));
     assert_eq!(fixture.restored(&report).stat("a").unwrap().size, 1 << 39);
     for members in [
         vec![hole(b"a", 1 << 39), hole(b"b", (1 << 39) + 1)],
         vec![hole(b"a", 1 << 63)],
         vec![hole(b"a", u64::MAX), hole(b"b", u64::MAX)],
-        // Each name of a file counts.
+        // Each hard link counts with the size of its file.
         [
             vec![hole(b"a", 1 << 39)],
             (0..2).map(|n| member(EntryType::Link, &[b'l', n + b'0'], b"a", b"")).collect(),
         ]
         .concat(),
     ] {
-        let refused = limited(&fixture, limits, &members).unwrap_err();
+        let refused = import_with_limits(&fixture, limits, &members).unwrap_err();
         assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Bytes, .. }), "{refused}");
     }
     // Without a limit of the import, the size limit of a file (`i64::MAX`) applies.
@@ -494,12 +513,12 @@ fn names_and_attributes_are_bounded() {
     let fixture = Fixture::new();
     let limits = ArchiveLimits { metadata: 100_000, ..ArchiveLimits::default() };
     let note = |len: usize| with_records(&[("SCHILY.xattr.user.note", &vec![b'x'; len])], &file(b"x", b""));
-    assert!(limited(&fixture, limits, &[note(60_000)]).is_ok());
-    let refused = limited(&fixture, limits, &[note(60_000), note(60_000)]).unwrap_err();
+    assert!(import_with_limits(&fixture, limits, &[note(60_000)]).is_ok());
+    let refused = import_with_limits(&fixture, limits, &[note(60_000), note(60_000)]).unwrap_err();
     assert!(matches!(refused, ArchiveError::TooLarge { kind: LimitKind::Metadata, .. }), "{refused}");
 }
 
-/// Number of bytes shared by imports.
+/// Memory budget with this number of bytes left.
 #[derive(Debug)]
 struct Budget(AtomicU64);
 
@@ -574,7 +593,7 @@ fn a_report_names_a_bounded_number_of_members() {
 }
 
 #[test]
-fn names_of_one_file_share_its_content_without_reading_it() {
+fn hard_links_share_content_without_reading_it() {
     let fixture = Fixture::new();
     let link = |name: &[u8], target: &[u8]| member(EntryType::Link, name, target, b"");
     let members = [hole(b"d/a", 1 << 40), link(b"b", b"d/a"), link(b"d/c", b"b"), file(b"e", b"")];
@@ -588,7 +607,7 @@ fn names_of_one_file_share_its_content_without_reading_it() {
 #[test]
 fn a_cancelled_import_stops_and_leaves_nothing() {
     let fixture = Fixture::new();
-    // Cancelled by the input itself, at some byte of the archive.
+    /// Input that cancels the import after `left` bytes.
     struct CancelAt<'a> {
         bytes: &'a [u8],
         left: usize,
@@ -623,12 +642,12 @@ fn a_cancelled_import_stops_and_leaves_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A valid archive with changed bytes is accepted or refused; it never panics, and never leaves a broken
-    /// snapshot.
+    /// Imports a valid archive with some changed bytes. The import succeeds or fails, but never panics, and never
+    /// leaves a snapshot that cannot be exported.
     #[test]
-    fn damaged_archives_are_taken_or_refused(
+    fn damaged_archives_are_imported_or_refused(
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20),
-        fix in any::<bool>(),
+        fix_checksum in any::<bool>(),
     ) {
         let fixture = Fixture::new();
         let mut pax = Records::default();
@@ -647,8 +666,8 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        if fix {
-            // With a valid checksum, the fields themselves are wrong.
+        if fix_checksum {
+            // With a valid checksum of the first header, the import decodes the changed fields.
             let mut header = Header::from_byte_slice(&bytes[..512]).clone();
             header.set_cksum();
             bytes[..512].copy_from_slice(header.as_bytes());

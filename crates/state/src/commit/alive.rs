@@ -24,9 +24,10 @@ use super::missing;
 
 impl Inner {
     /// Makes sure that all objects that a request refers to are live: the root nodes of its snapshots and pins, and the
-    /// children of its new nodes. Revives those that are condemned, and fails if one is missing. If no object is
-    /// condemned, the children need no check. `log_offset` is the offset in the log at which the objects of the request
-    /// begin.
+    /// children of its new nodes. (A pin keeps the objects of a snapshot while a process uses it.) Revives condemned
+    /// objects, and fails if an object is missing. If no object is condemned, the children need no check. `append` has
+    /// the bytes that this group commit appends to the log (the sequence of all commits), and `log_offset` is the
+    /// offset in the log at which the objects of the request begin.
     pub(super) fn keep_alive(
         &self,
         txn: &mut RwTxn<'_>,
@@ -48,8 +49,8 @@ impl Inner {
             let buffer = &append.bytes[(log_offset - append.start) as usize..];
             self.for_each_child_of_new_nodes(buffer, &request.objects, &mut |object| roots.push(object))?;
         }
-        // New objects of a small commit are in an unsettled row (see `unsettled_rows.rs`), so `revive` would not find
-        // them yet.
+        // New objects of a small commit are in an unsettled row (one index row for the whole commit, see
+        // `unsettled_rows.rs`). `revive` searches only the tables, so it would report them as missing.
         let new: HashSet<ObjectId, IdHashBuilder> =
             request.objects.objects.iter().map(|object| (object.kind, object.id)).collect();
         for root in roots.into_iter().filter(|root| !new.contains(root)) {
@@ -58,8 +59,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Calls `visit` for every object that a new node refers to directly. New nodes are in `buffer`, which holds the
-    /// objects of the request in the log, and in the bulk packs (private packs of a large commit).
+    /// Calls `visit` for every object that a new node of the request refers to directly. The new nodes are in `buffer`,
+    /// the part of the log that begins with the objects of the request, and in the bulk packs (files of their own for
+    /// the objects of a large commit).
     fn for_each_child_of_new_nodes(
         &self,
         buffer: &[u8],
@@ -81,11 +83,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes a condemned object live again, with everything it refers to.
+    /// Makes a condemned object live again, with all objects below it. Does nothing for a live object.
     pub(crate) fn revive(&self, txn: &mut RwTxn<'_>, root: ObjectId) -> Result<()> {
         let mut queue = vec![root];
         while let Some((kind, id)) = queue.pop() {
-            // Its children are live too: a collection condemns nodes before their children.
+            // All objects below a live object are live too, because a collection condemns nodes before their children.
             if self.index.find_live(txn, kind, &id)?.is_some() {
                 continue;
             }

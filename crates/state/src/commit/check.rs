@@ -1,4 +1,7 @@
 //! Preconditions of the changes of a commit.
+//!
+//! A group commit applies several requests in one transaction of the index. A request is checked after the changes of
+//! the earlier requests of its group are applied to the transaction.
 
 use std::collections::HashSet;
 
@@ -11,18 +14,19 @@ use crate::log_record::Change;
 use crate::reference_targets::CommitId;
 use crate::store::Inner;
 
-/// Changes of references that earlier requests of the same group may have made in the transaction, since the last
-/// commit before it.
+/// Changes of references (names of snapshots) that earlier requests of the same group may have made in the transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PendingReferences {
+    /// No changes.
     Unchanged,
+    /// Some references may be removed; none is new or has another target.
     OnlyRemoved,
     /// Some references may be new or have another target.
     Set,
 }
 
 impl PendingReferences {
-    /// Returns the difference that these changes make.
+    /// Returns the kind of these changes.
     pub(super) fn of<'c>(changes: impl Iterator<Item = &'c Change>) -> Self {
         let mut pending = Self::Unchanged;
         for change in changes {
@@ -38,7 +42,7 @@ impl PendingReferences {
 
 impl Inner {
     /// Checks that all changes of a request are allowed, before any of them is applied to the transaction. `last` is
-    /// the last commit before the transaction; `pending` tells how references differ from it.
+    /// the last commit before the transaction; `pending` has the changes of references in the transaction so far.
     pub(super) fn check(
         &self,
         txn: &RwTxn<'_>,
@@ -71,18 +75,20 @@ impl Inner {
                     }
                     self.check_unreferenced(txn, id, changes, last, pending)?;
                 }
-                Change::PutEpisode { parent: Some(parent), .. } => self.check_parent(txn, parent)?,
+                Change::PutEpisode { id, parent, .. } => {
+                    if let Some(parent) = parent {
+                        self.check_parent(txn, parent)?;
+                    }
+                    self.check_same_parent(txn, id, parent.as_ref())?;
+                }
                 Change::RemoveEpisode { id, .. } => self.check_childless(txn, id, &removed_episodes)?,
-                Change::PutSnapshot(_)
-                | Change::PutEpisode { parent: None, .. }
-                | Change::PutPin { .. }
-                | Change::RemovePin(_) => {}
+                Change::PutSnapshot(_) | Change::PutPin { .. } | Change::RemovePin(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Fails if the reference is not at its expected target.
+    /// Fails if the target of the reference is not the expected one.
     fn check_reference(&self, txn: &RwTxn<'_>, name: &str, expect: Expect) -> Result<()> {
         let found = snapshot_id(self.index.references.get(txn, name.as_bytes())?);
         let fits = match expect {
@@ -102,8 +108,9 @@ impl Inner {
         })
     }
 
-    /// Fails if a reference points to a snapshot that is about to be removed, unless `changes` remove or move that
-    /// reference too. Reads all references only if the targets in memory do not exclude it.
+    /// Fails if a reference points to snapshot `id`, which is about to be removed, unless `changes` remove or move that
+    /// reference too. `Inner::reference_targets` caches the targets of all references after some commit. All references
+    /// are read only if the cache is of another commit than `last`, or has the snapshot.
     fn check_unreferenced(
         &self,
         txn: &RwTxn<'_>,
@@ -112,9 +119,10 @@ impl Inner {
         last: &CommitId,
         pending: PendingReferences,
     ) -> Result<()> {
-        // Removals only make targets fewer, so a snapshot that was no target before them is none now.
-        let last_is_enough = matches!(pending, PendingReferences::Unchanged | PendingReferences::OnlyRemoved);
-        if last_is_enough && self.reference_targets.is_no_target(last, id) {
+        // A removal adds no target, so a snapshot that was no target at `last` is still none.
+        let cache_is_sufficient =
+            matches!(pending, PendingReferences::Unchanged | PendingReferences::OnlyRemoved);
+        if cache_is_sufficient && self.reference_targets.is_no_target(last, id) {
             return Ok(());
         }
         let is_moved = |name: &[u8]| {
@@ -137,14 +145,15 @@ impl Inner {
             }
             targets.insert(target);
         }
-        // Targets after uncommitted changes are not those of `last`: the transaction may still fail.
+        // After uncommitted changes, the targets are not the targets at `last`, and the transaction may still fail.
         if pending == PendingReferences::Unchanged {
             self.reference_targets.replace(*last, targets);
         }
         Ok(())
     }
 
-    /// Fails if the parent of an episode does not exist: another process may have removed it meanwhile.
+    /// Fails if the parent of a new episode (a step of a search) does not exist. Another process may have removed it
+    /// since the caller looked.
     fn check_parent(&self, txn: &RwTxn<'_>, parent: &EpisodeId) -> Result<()> {
         match self.index.episodes.get(txn, parent.as_bytes())? {
             Some(_) => Ok(()),
@@ -152,8 +161,18 @@ impl Inner {
         }
     }
 
-    /// Fails if an episode has a child that is not removed with it. The child would have no parent, and no query would
-    /// find it.
+    /// Fails if an episode exists and has another parent. It would be a child of both.
+    fn check_same_parent(&self, txn: &RwTxn<'_>, id: &EpisodeId, parent: Option<&EpisodeId>) -> Result<()> {
+        let Some(record) = self.index.episodes.get(txn, id.as_bytes())? else { return Ok(()) };
+        let undecodable = |source| StoreError::Undecodable { what: "an episode".to_owned(), source };
+        if crate::episode::parent_of(record).map_err(undecodable)?.as_ref() == parent {
+            return Ok(());
+        }
+        Err(StoreError::Refused(format!("episode {id} has another parent")))
+    }
+
+    /// Fails if episode `id`, which is about to be removed, has a child that is not in `removed`. Such a child would
+    /// have no parent, and no query would find it.
     fn check_childless(&self, txn: &RwTxn<'_>, id: &EpisodeId, removed: &HashSet<EpisodeId>) -> Result<()> {
         for entry in self.index.episode_children.prefix_iter(txn, id.as_bytes())? {
             let (key, _) = entry?;
@@ -169,6 +188,7 @@ impl Inner {
     }
 }
 
+/// Decodes a snapshot id; `None` if there is no row, or its length is wrong.
 fn snapshot_id(bytes: Option<&[u8]>) -> Option<SnapshotId> {
     bytes.and_then(|bytes| bytes.try_into().ok()).map(SnapshotId::from_bytes)
 }
@@ -180,7 +200,7 @@ mod tests {
     use crate::store::Store;
 
     #[test]
-    fn targets_after_an_uncommitted_removal_are_not_kept() {
+    fn targets_after_an_uncommitted_removal_are_not_cached() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(home.path().join("store")).unwrap();
         let references = vec![("a".to_owned(), Expect::Absent)];

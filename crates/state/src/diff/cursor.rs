@@ -1,4 +1,8 @@
-//! Position in the entries of a directory. Pages are read only on request.
+//! Cursor over the entries of a directory in the store. Pages are read only on request.
+//!
+//! A long list of entries is split into pages, which are nodes of their own (`page.rs`). A list with entries as items
+//! has level 0; a list of pages has a higher level. The modification times of the entries are in a second list of the
+//! same shape.
 
 use std::sync::Arc;
 
@@ -14,21 +18,23 @@ use crate::store::Store;
 /// Cursor over the pages and entries of a directory.
 pub(super) struct Cursor<'s> {
     store: &'s Store,
+    /// List in the node of the directory itself.
     root: Arc<EncodedList>,
-    /// Root list and pages that contain the current position, outermost first.
+    /// Positions in the root list and in the pages that contain the current item, the root list first.
     stack: Vec<PagePosition>,
 }
 
 /// Item at the current position.
 pub(super) enum Item<'c> {
-    /// A page whose entries have not been reached, and which may be skipped without reading it.
+    /// A page that is not read yet. It may be skipped or entered.
     Page(UnreadPage),
     /// Entries of a list at level 0, from the current position on.
     Entries(&'c mut PagePosition),
+    /// End of the directory.
     End,
 }
 
-/// A page that has not been read yet.
+/// Page that is not read yet.
 #[derive(Clone, Copy)]
 pub(super) struct UnreadPage {
     pub(super) id: NodeId,
@@ -36,6 +42,7 @@ pub(super) struct UnreadPage {
 }
 
 impl<'s> Cursor<'s> {
+    /// Reads the root list of a directory. The cursor is at its first item.
     pub(super) fn open(store: &'s Store, directory: Directory) -> Result<Self> {
         let root = store.read_list(&directory.id)?;
         if !matches!(root.header, ListHeader::Directory { .. }) {
@@ -46,12 +53,12 @@ impl<'s> Cursor<'s> {
         Ok(Self { store, root, stack })
     }
 
-    /// Returns mode and attributes of the directory.
+    /// Returns the header of the directory node: mode and extended attributes.
     pub(super) fn header(&self) -> &ListHeader {
         &self.root.header
     }
 
-    /// Returns the item at the current position, without moving on.
+    /// Returns the item at the current position without moving the cursor.
     pub(super) fn peek(&mut self) -> Result<Item<'_>> {
         while self.stack.last().is_some_and(|top| !top.has_more()) {
             self.stack.pop();
@@ -64,14 +71,14 @@ impl<'s> Cursor<'s> {
         Ok(Item::Page(UnreadPage { id: child.id, level: top.list.level - 1 }))
     }
 
-    /// Skips the page at the current position.
+    /// Skips the page at the current position without reading it.
     pub(super) fn skip(&mut self) {
         if let Some(top) = self.stack.last_mut() {
             top.skip();
         }
     }
 
-    /// Reads the page at the current position and descends into it.
+    /// Reads the page at the current position, which must be `unread`. Moves the cursor to its first item.
     pub(super) fn enter(&mut self, unread: UnreadPage) -> Result<()> {
         let Some(top) = self.stack.last_mut() else { return Ok(()) };
         let times = match top.times.read(self.store, &top.list)? {
@@ -90,30 +97,35 @@ impl<'s> Cursor<'s> {
     }
 }
 
-/// A position in the root list of a directory or in one of its pages.
+/// Position in the root list of a directory or in one of its pages.
 pub(super) struct PagePosition {
+    /// Node with the list.
     id: NodeId,
     list: Arc<EncodedList>,
     times: Times,
+    /// Index of the current item.
     index: usize,
 }
 
 impl PagePosition {
+    /// Returns true if there is a current item.
     pub(super) fn has_more(&self) -> bool {
         self.index < self.list.len()
     }
 
+    /// Moves to the next item.
     pub(super) fn skip(&mut self) {
         self.index += 1;
     }
 
-    /// Skips entries that are equal in both lists.
+    /// Moves both positions past the entries that are equal in both lists.
     pub(super) fn skip_same(&mut self, other: &mut Self) {
         let same = self.list.count_same_items(self.index, &other.list, other.index);
         self.index += same;
         other.index += same;
     }
 
+    /// Returns the name of the current entry.
     pub(super) fn name(&self) -> &[u8] {
         self.list.name(self.index)
     }
@@ -123,16 +135,18 @@ impl PagePosition {
         self.list.body(self.index)
     }
 
+    /// Returns the node reference of the current entry.
     pub(super) fn node_ref(&self) -> Result<NodeRef<'_>> {
         self.list.node_ref(self.index).map_err(|source| undecodable(&self.id, source))
     }
 
+    /// Decodes the current entry.
     pub(super) fn entry(&mut self, store: &Store) -> Result<Entry> {
         let times = self.times.read(store, &self.list)?;
         store.decode_entry(&self.list, times, self.index)
     }
 
-    /// Returns the id of the times of the current entry, which must be a directory.
+    /// Returns the id of the current entry's times node; `None` if it is not known. The entry must be a directory.
     pub(super) fn directory_times(&mut self, store: &Store) -> Result<Option<NodeId>> {
         let Some(times) = self.times.read(store, &self.list)? else { return Ok(None) };
         match times.time(self.index).map_err(|source| undecodable(&self.id, source))? {
@@ -142,10 +156,11 @@ impl PagePosition {
     }
 }
 
-/// Times of a list, read only if an entry of the list differs.
+/// Modification times of the entries of a list. They are read only when an entry is decoded.
 enum Times {
     /// The tree was opened without times.
     Unknown,
+    /// Not read yet.
     Unread(NodeId),
     Read(Arc<EncodedList>),
 }
@@ -155,6 +170,7 @@ impl Times {
         id.map_or(Self::Unknown, Self::Unread)
     }
 
+    /// Returns the list of times that belongs to `list`; `None` if the times are not known.
     fn read(&mut self, store: &Store, list: &EncodedList) -> Result<Option<&EncodedList>> {
         if let Self::Unread(id) = self {
             let times = store.read_list(id)?;

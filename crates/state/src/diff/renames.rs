@@ -1,8 +1,9 @@
 //! Rename detection: pairs removed and added entries.
 //!
-//! Directories come first: a pair of equal ones is one rename, and neither is expanded. A directory that was
-//! removed at the top level is looked up among all added entries, and the other way round, so that one that
-//! moved up or down is detected as well. Files are paired last, among the remaining entries.
+//! The input has only the topmost entry of each removed or added subtree. Directories are paired first: two equal
+//! directories are one rename, and the entries below them are not listed. A removed topmost directory may also equal an
+//! added directory at any depth, and the other way round, so a directory that moved to another depth is found too.
+//! Files are paired last, among the remaining entries.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -15,7 +16,8 @@ use crate::node::{Extent, FileNode};
 use crate::store::Store;
 use crate::walk_limits::WalkUsage;
 
-/// Pairs removed and added entries: a pair becomes a rename, the rest become removals and additions.
+/// Pairs removed and added entries. Appends a rename for each pair to `differences`, and a removal or addition for each
+/// entry without a partner.
 pub(super) fn pair(
     (old_store, removed): (&Store, Vec<UnpairedEntry>),
     (new_store, added): (&Store, Vec<UnpairedEntry>),
@@ -45,13 +47,14 @@ pub(super) fn pair(
     Ok(())
 }
 
+/// Returns the difference for a pair.
 fn renamed(old: UnpairedEntry, new: UnpairedEntry) -> Difference {
     let kind = DifferenceKind::Renamed { from: old.path };
     Difference { path: new.path, kind, old: Some(old.entry), new: Some(new.entry) }
 }
 
-/// Returns the id of a directory that can be renamed as a whole; `None` for an empty one, because all of
-/// these are equal.
+/// Returns the id of a directory; `None` for other entries, and for an empty directory, because all empty directories
+/// are equal.
 fn directory_id(entry: &Entry) -> Option<&NodeId> {
     match &entry.node {
         Node::Directory(directory) if directory.entries > 0 => Some(&directory.id),
@@ -59,8 +62,8 @@ fn directory_id(entry: &Entry) -> Option<&NodeId> {
     }
 }
 
-/// Returns a key that is equal for files with the same content; `None` for an empty file, because all of
-/// these are equal.
+/// Returns a key that is equal for files with the same content; `None` for other entries, and for an empty file,
+/// because all empty files are equal.
 fn content_key(entry: &Entry) -> Option<(u64, NodeId)> {
     let Node::File(file) = &entry.node else { return None };
     match file.extents.as_slice() {
@@ -73,7 +76,7 @@ fn content_key(entry: &Entry) -> Option<(u64, NodeId)> {
     }
 }
 
-/// Entries sorted by path. Each can be taken once.
+/// Entries sorted by path. Each can be taken once; `None` if it was taken.
 struct UnpairedEntries(Vec<Option<UnpairedEntry>>);
 
 impl UnpairedEntries {
@@ -94,20 +97,22 @@ impl UnpairedEntries {
         self.0.iter().enumerate().filter_map(|(index, unpaired)| Some((index, unpaired.as_ref()?)))
     }
 
+    /// Returns the entries that were not taken.
     fn into_remaining(self) -> impl DoubleEndedIterator<Item = UnpairedEntry> {
         self.0.into_iter().flatten()
     }
 }
 
-/// Candidates for a rename, in insertion order.
+/// Index of entries that may be one side of a rename. Values are indexes into the list of entries, in its order.
 struct Candidates<K> {
-    /// Indexes by key and base name.
+    /// Entries by key and base name.
     named: HashMap<(K, Vec<u8>), VecDeque<usize>>,
-    /// Indexes by key alone.
+    /// Entries by key alone.
     any: HashMap<K, VecDeque<usize>>,
 }
 
 impl<K: Hash + Eq + Copy> Candidates<K> {
+    /// Adds all entries that have a key.
     fn new<'f>(
         unpaired: impl Iterator<Item = (usize, &'f UnpairedEntry)>,
         key: impl Fn(&Entry) -> Option<K>,
@@ -122,21 +127,24 @@ impl<K: Hash + Eq + Copy> Candidates<K> {
         candidates
     }
 
-    /// Takes the first candidate with the same key and name. Candidates that are no longer available are
-    /// dropped for good.
+    /// Takes the first available candidate with this key and base name. Drops the candidates before it, which are no
+    /// longer available.
     fn take_named(&mut self, key: K, name: &[u8], is_available: impl Fn(usize) -> bool) -> Option<usize> {
         pop_available(self.named.get_mut(&(key, name.to_vec()))?, is_available)
     }
 
+    /// Takes the first available candidate with this key.
     fn take_any(&mut self, key: K, is_available: impl Fn(usize) -> bool) -> Option<usize> {
         pop_available(self.any.get_mut(&key)?, is_available)
     }
 
+    /// Takes a candidate with this key, preferably with this base name.
     fn take(&mut self, key: K, name: &[u8], is_available: impl Fn(usize) -> bool) -> Option<usize> {
         self.take_named(key, name, &is_available).or_else(|| self.take_any(key, &is_available))
     }
 }
 
+/// Pops the first available index.
 fn pop_available(queue: &mut VecDeque<usize>, is_available: impl Fn(usize) -> bool) -> Option<usize> {
     while let Some(index) = queue.pop_front() {
         if is_available(index) {
@@ -146,7 +154,7 @@ fn pop_available(queue: &mut VecDeque<usize>, is_available: impl Fn(usize) -> bo
     None
 }
 
-/// Pairs entries with equal keys, those with the same base name first.
+/// Pairs entries with equal keys: first entries with the same base name, then the others.
 fn pair_by_key<K: Hash + Eq + Copy>(
     removed: &mut UnpairedEntries,
     added: &mut UnpairedEntries,
@@ -172,32 +180,39 @@ fn pair_by_key<K: Hash + Eq + Copy>(
     }
 }
 
-/// All added entries in depth-first order: parents before children, descendants right after their ancestor.
+/// All added subtrees in depth-first order: the descendants of an entry follow directly after it.
 #[derive(Default)]
 struct Forest(Vec<ForestEntry>);
 
+/// Added entry.
 struct ForestEntry {
+    /// `None` once the entry, or a directory above it, is paired.
     unpaired: Option<UnpairedEntry>,
+    /// Index of the parent; `None` for a topmost entry.
     parent: Option<usize>,
+    /// Number of parents.
     depth: usize,
-    /// Set if an entry below was taken as a rename, so that the directory no longer equals another one.
+    /// True if an entry below is paired. The directory can then not be paired as a whole any more.
     is_changed: bool,
 }
 
 impl Forest {
+    /// Appends an entry. Returns its index.
     fn add(&mut self, unpaired: UnpairedEntry, parent: Option<usize>) -> usize {
         let depth = parent.map_or(0, |parent| self.0[parent].depth + 1);
         self.0.push(ForestEntry { unpaired: Some(unpaired), parent, depth, is_changed: false });
         self.0.len() - 1
     }
 
+    /// Marks an entry and all directories above it as changed.
     fn mark_ancestors_changed(&mut self, mut index: Option<usize>) {
-        while let Some(member) = index.map(|index| &mut self.0[index]).filter(|member| !member.is_changed) {
-            member.is_changed = true;
-            index = member.parent;
+        while let Some(entry) = index.map(|index| &mut self.0[index]).filter(|entry| !entry.is_changed) {
+            entry.is_changed = true;
+            index = entry.parent;
         }
     }
 
+    /// Returns true if neither the entry nor an entry below it is paired.
     fn is_unchanged(&self, index: usize) -> bool {
         self.0[index].unpaired.is_some() && !self.0[index].is_changed
     }
@@ -212,13 +227,14 @@ impl Forest {
         self.0[index].unpaired.take()
     }
 
+    /// Returns the entries that are not paired.
     fn into_remaining(self) -> Vec<UnpairedEntry> {
-        self.0.into_iter().filter_map(|member| member.unpaired).collect()
+        self.0.into_iter().filter_map(|entry| entry.unpaired).collect()
     }
 }
 
-/// Lists all added entries, except directories that equal a top-level removed one: these become renames and are not
-/// expanded.
+/// Lists all added entries at any depth. A directory that equals a topmost removed directory becomes a rename, and the
+/// entries below it are not listed.
 fn expand_added(
     store: &Store,
     added: UnpairedEntries,
@@ -246,8 +262,8 @@ fn expand_added(
     Ok(forest)
 }
 
-/// Lists all removed entries, except directories that equal an added one at any depth: these become renames and are
-/// not expanded.
+/// Lists all removed entries at any depth. A directory that equals an added directory becomes a rename, and the entries
+/// below it are not listed.
 fn expand_removed(
     store: &Store,
     removed: UnpairedEntries,
@@ -255,9 +271,9 @@ fn expand_removed(
     differences: &mut Vec<Difference>,
     usage: &WalkUsage,
 ) -> Result<Vec<UnpairedEntry>> {
-    let members =
-        added.0.iter().enumerate().filter_map(|(index, member)| Some((index, member.unpaired.as_ref()?)));
-    let mut candidates = Candidates::new(members, |entry| directory_id(entry).copied());
+    let unpaired =
+        added.0.iter().enumerate().filter_map(|(index, entry)| Some((index, entry.unpaired.as_ref()?)));
+    let mut candidates = Candidates::new(unpaired, |entry| directory_id(entry).copied());
     let mut listed = Vec::new();
     let mut queue: Vec<_> = removed.into_remaining().rev().collect();
     let mut children = Vec::new();

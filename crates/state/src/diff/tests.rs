@@ -1,3 +1,6 @@
+//! Tests of the comparison of trees: which nodes it reads, and which differences it finds. In a [`PartialStore`], only
+//! chosen nodes can be read, so reading any other node is an error.
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -7,7 +10,7 @@ use crate::node::{Extent, FileNode, TAG_TIMES, TAG_TIMES_PAGE, Xattrs};
 use crate::page::{DirectoryWriter, EncodedList, EntryTime, ListHeader, NodeSink};
 use crate::snapshot::Timestamp;
 
-/// Nodes outside of any store.
+/// Encoded nodes by id, outside of any store.
 #[derive(Default)]
 struct NodeMap(RefCell<HashMap<NodeId, Vec<u8>>>);
 
@@ -20,6 +23,7 @@ impl NodeSink for NodeMap {
 }
 
 impl NodeMap {
+    /// Encodes a directory with these entries.
     fn directory<'e>(&self, mode: u16, entries: impl IntoIterator<Item = &'e EncodedEntry>) -> Directory {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort();
@@ -33,7 +37,7 @@ impl NodeMap {
     }
 }
 
-/// Name, reference and time of an entry.
+/// Name of an entry, its encoded node reference and its encoded time.
 type EncodedEntry = (Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn file(name: &str, content: &str) -> EncodedEntry {
@@ -48,7 +52,7 @@ fn directory(name: &str, directory: Directory) -> EncodedEntry {
     (name.into(), NodeRef::Directory(directory.id).encode(), time.encode())
 }
 
-/// Returns a directory that cannot be read.
+/// Returns a directory whose node does not exist.
 fn unreadable(name: &str) -> EncodedEntry {
     directory(name, Directory { id: NodeId::of(b"nowhere"), times: None })
 }
@@ -78,20 +82,20 @@ impl PartialStore {
         self.add(nodes, directory.times.unwrap());
     }
 
-    /// Makes nodes readable that only one side has, and all times. Returns the number of directory nodes
-    /// among them.
+    /// Makes all nodes with times readable, and all other nodes that only one of the two sides has. Returns the number
+    /// of these other nodes: directories and their pages.
     fn add_differing(&self, old: &NodeMap, new: &NodeMap) -> usize {
-        let mut directories = 0;
+        let mut differing_nodes = 0;
         for (nodes, other) in [(old, new), (new, old)] {
             for (id, node) in nodes.0.borrow().iter() {
                 let times = matches!(node[0], TAG_TIMES | TAG_TIMES_PAGE);
                 if times || !other.0.borrow().contains_key(id) {
                     self.add(nodes, *id);
-                    directories += usize::from(!times);
+                    differing_nodes += usize::from(!times);
                 }
             }
         }
-        directories
+        differing_nodes
     }
 
     fn tree(&self, directory: Directory) -> Tree {
@@ -103,6 +107,7 @@ impl PartialStore {
     }
 }
 
+/// Returns a line per difference: its kind and path.
 fn summary(differences: &[Difference]) -> Vec<String> {
     let line = |difference: &Difference| {
         let path = String::from_utf8_lossy(&difference.path);
@@ -114,8 +119,9 @@ fn summary(differences: &[Difference]) -> Vec<String> {
     differences.iter().map(line).collect()
 }
 
-fn many(count: usize) -> Vec<EncodedEntry> {
-    (0..count).map(|at| file(&format!("file-{at:05}"), &format!("content {at}"))).collect()
+/// Returns files `file-00000`, `file-00001` and so on.
+fn numbered_files(count: usize) -> Vec<EncodedEntry> {
+    (0..count).map(|index| file(&format!("file-{index:05}"), &format!("content {index}"))).collect()
 }
 
 #[test]
@@ -128,8 +134,8 @@ fn equal_directories_are_not_read() {
     assert_eq!(summary(&store.diff(a, b).unwrap()), ["Modified f"]);
 }
 
-/// Returns a directory of which only the id is known.
-fn closed(name: &str, content: &str) -> EncodedEntry {
+/// Returns a directory whose node does not exist. `content` determines its id.
+fn unreadable_with_content(name: &str, content: &str) -> EncodedEntry {
     let directory = Directory { id: NodeId::of(content.as_bytes()), times: Some(NodeId::of(b"times")) };
     self::directory(name, directory)
 }
@@ -138,34 +144,36 @@ fn closed(name: &str, content: &str) -> EncodedEntry {
 fn three_way_diff_reads_only_directories_that_both_changed() {
     let store = PartialStore::new();
     let nodes = NodeMap::default();
-    let tree = |both: &str, [a, b, c, d]: [&str; 4], gone: &[EncodedEntry]| {
-        let shared = nodes.directory(0o755, &[file("f", both), closed("c", c), closed("same", "same")]);
-        let lines = [directory("both", shared), closed("a", a), closed("b", b), closed("d", d)];
-        let root = nodes.directory(0o755, lines.iter().chain(gone));
-        for directory in [root, shared] {
+    // A tree with a readable directory `both` and unreadable directories `a`, `b`, `both/c` and `d`.
+    let tree = |f: &str, [a, b, c, d]: [&str; 4], more: &[EncodedEntry]| {
+        let unreadable = unreadable_with_content;
+        let both = nodes.directory(0o755, &[file("f", f), unreadable("c", c), unreadable("same", "same")]);
+        let entries = [directory("both", both), unreadable("a", a), unreadable("b", b), unreadable("d", d)];
+        let root = nodes.directory(0o755, entries.iter().chain(more));
+        for directory in [root, both] {
             store.add_directory(&nodes, directory);
         }
         store.tree(root)
     };
     let base = tree("0", ["0", "0", "0", "0"], &[file("gone", "1")]);
-    let one = tree("1", ["1", "0", "0", "1"], &[file("gone", "1")]);
-    let other = tree("2", ["0", "2", "2", "2"], &[]);
-    // Both changed `d`: it is opened, but cannot be read.
-    assert!(diff_both(&base, &one, &other).unwrap_err().is_corruption());
-    let other = tree("2", ["0", "2", "2", "0"], &[]);
-    let ThreeWayDiff { ours: by_one, theirs: by_other } = diff_both(&base, &one, &other).unwrap();
+    let ours = tree("1", ["1", "0", "0", "1"], &[file("gone", "1")]);
+    let theirs = tree("2", ["0", "2", "2", "2"], &[]);
+    // Both sides changed `d`, so it must be read, which fails.
+    assert!(diff_both(&base, &ours, &theirs).unwrap_err().is_corruption());
+    let theirs = tree("2", ["0", "2", "2", "0"], &[]);
+    let ThreeWayDiff { ours: our_diff, theirs: their_diff } = diff_both(&base, &ours, &theirs).unwrap();
     let one_sided = |side: &SideDiff| -> Vec<String> {
-        side.one_sided.iter().map(|one| String::from_utf8(one.path.clone()).unwrap()).collect()
+        side.one_sided.iter().map(|subtree| String::from_utf8(subtree.path.clone()).unwrap()).collect()
     };
     assert_eq!(
-        (one_sided(&by_one), one_sided(&by_other)),
+        (one_sided(&our_diff), one_sided(&their_diff)),
         (vec!["a".into(), "d".into()], vec!["b".into(), "both/c".into()])
     );
-    assert_eq!(summary(&by_one.differences), ["Modified both/f"]);
-    assert_eq!(summary(&by_other.differences), ["Modified both/f", "Removed gone"]);
-    let ThreeWayDiff { ours: nothing, theirs: everything } = diff_both(&base, &base, &other).unwrap();
-    assert!(nothing.one_sided.is_empty() && everything.differences.is_empty());
-    assert_eq!(one_sided(&everything), [""]);
+    assert_eq!(summary(&our_diff.differences), ["Modified both/f"]);
+    assert_eq!(summary(&their_diff.differences), ["Modified both/f", "Removed gone"]);
+    let ThreeWayDiff { ours: unchanged, theirs: changed } = diff_both(&base, &base, &theirs).unwrap();
+    assert!(unchanged.one_sided.is_empty() && changed.differences.is_empty());
+    assert_eq!(one_sided(&changed), [""]);
 }
 
 #[test]
@@ -180,12 +188,12 @@ fn a_directory_that_cannot_be_read_is_an_error() {
 }
 
 #[test]
-fn a_renamed_directory_costs_the_same_whatever_its_size() {
+fn the_pages_of_a_renamed_directory_are_not_read() {
     let store = PartialStore::new();
     let (old, new) = (NodeMap::default(), NodeMap::default());
-    let lines = many(5_000);
-    let large = old.directory(0o755, &lines);
-    new.directory(0o755, &lines);
+    let files = numbered_files(5_000);
+    let large = old.directory(0o755, &files);
+    new.directory(0o755, &files);
     let a = old.directory(0o755, &[directory("old-name", large), unreadable("x")]);
     let b = new.directory(0o755, &[directory("new-name", large), unreadable("x")]);
     assert_eq!(store.add_differing(&old, &new), 2);
@@ -195,12 +203,12 @@ fn a_renamed_directory_costs_the_same_whatever_its_size() {
 }
 
 #[test]
-fn a_directory_that_moved_down_is_not_read_either() {
+fn the_pages_of_a_directory_that_moved_to_another_depth_are_not_read() {
     let store = PartialStore::new();
     let (old, new) = (NodeMap::default(), NodeMap::default());
-    let lines = many(5_000);
-    let large = old.directory(0o755, &lines);
-    new.directory(0o755, &lines);
+    let files = numbered_files(5_000);
+    let large = old.directory(0o755, &files);
+    new.directory(0o755, &files);
     let a = old.directory(0o755, &[directory("src", large)]);
     let inner = new.directory(0o755, &[directory("src", large), file("README", "hello")]);
     let b = new.directory(0o755, &[directory("packages", inner)]);
@@ -214,12 +222,12 @@ fn a_directory_that_moved_down_is_not_read_either() {
 
 #[test]
 fn only_pages_that_differ_are_read() {
-    let lines = many(60_000);
-    let mut edited = lines.clone();
+    let files = numbered_files(60_000);
+    let mut edited = files.clone();
     edited[7_000] = file("file-07000", "other");
     edited.remove(31_234);
     edited.push(file("file-45000x", "added"));
-    for (from, to) in [(&lines, &edited), (&edited, &lines)] {
+    for (from, to) in [(&files, &edited), (&edited, &files)] {
         let store = PartialStore::new();
         let (old, new) = (NodeMap::default(), NodeMap::default());
         let (a, b) = (old.directory(0o755, from), new.directory(0o755, to));
@@ -227,26 +235,30 @@ fn only_pages_that_differ_are_read() {
         assert!(readable <= 2 * 2 * 4, "{readable} nodes differ");
         assert!(old.0.borrow().len() > 400);
         let found = summary(&store.diff(a, b).unwrap());
-        let (gone, there) = if from.len() == lines.len() && from[7_000] == lines[7_000] {
+        let (kind_31234, kind_45000x) = if from.len() == files.len() && from[7_000] == files[7_000] {
             ("Removed", "Added")
         } else {
             ("Added", "Removed")
         };
         assert_eq!(
             found,
-            ["Modified file-07000".to_owned(), format!("{gone} file-31234"), format!("{there} file-45000x")]
+            [
+                "Modified file-07000".to_owned(),
+                format!("{kind_31234} file-31234"),
+                format!("{kind_45000x} file-45000x")
+            ]
         );
     }
 }
 
 #[test]
 fn lists_of_different_depth_are_compared() {
-    let lines = many(60_000);
+    let files = numbered_files(60_000);
     for (from, to) in [(60_000, 100), (100, 60_000), (257, 256), (256, 257), (300, 60_000), (0, 300)] {
         let store = PartialStore::new();
         let (old, new) = (NodeMap::default(), NodeMap::default());
-        let a = old.directory(0o755, &lines[..from]);
-        let b = new.directory(0o755, &lines[..to]);
+        let a = old.directory(0o755, &files[..from]);
+        let b = new.directory(0o755, &files[..to]);
         store.add_differing(&old, &new);
         let found = store.diff(a, b).unwrap();
         let kind = if from < to { DifferenceKind::Added } else { DifferenceKind::Removed };
@@ -259,11 +271,10 @@ fn lists_of_different_depth_are_compared() {
 fn times_are_not_a_difference() {
     let store = PartialStore::new();
     let nodes = NodeMap::default();
-    let line = file("f", "1");
+    let f = file("f", "1");
     let later = EntryTime::Modified { time: Timestamp(2), link_label: Some(9) }.encode();
-    let a = nodes.directory(0o755, &[line.clone(), file("g", "1")]);
-    let b =
-        nodes.directory(0o755, &[(line.0, line.1, later.clone()), (b"g".to_vec(), file("g", "2").1, later)]);
+    let a = nodes.directory(0o755, &[f.clone(), file("g", "1")]);
+    let b = nodes.directory(0o755, &[(f.0, f.1, later.clone()), (b"g".to_vec(), file("g", "2").1, later)]);
     for directory in [a, b] {
         store.add_directory(&nodes, directory);
     }
@@ -287,7 +298,7 @@ fn the_mode_of_the_root_is_a_difference_at_the_empty_path() {
 }
 
 #[test]
-fn a_tree_deeper_than_a_stack_is_compared() {
+fn a_tree_that_is_too_deep_for_recursion_is_compared() {
     let store = PartialStore::new();
     let (old, new) = (NodeMap::default(), NodeMap::default());
     let nest = |nodes: &NodeMap, content: &str| {

@@ -17,10 +17,10 @@ pub struct ThreeWayDiff {
 /// Changes of one of two trees relative to their common base.
 #[derive(Debug, Default)]
 pub struct SideDiff {
-    /// Differences in directories that both trees changed, sorted by path. Renames are detected only among
-    /// these.
+    /// Differences between the base and this tree in directories that both trees changed, sorted by path. Renames are
+    /// detected only among these differences.
     pub differences: Vec<Difference>,
-    /// Changed directories that the other tree left unchanged or removed; they were not read.
+    /// Directories that only this tree changed: the other tree has them unchanged, or removed them. They were not read.
     pub one_sided: Vec<Subtree>,
 }
 
@@ -29,11 +29,14 @@ pub struct SideDiff {
 pub struct Subtree {
     /// Path of the directory; empty for the whole tree.
     pub path: Vec<u8>,
+    /// Id of the changed directory's node.
     pub(crate) id: NodeId,
+    /// Id of the node with its modification times; `None` if they are not known.
     pub(crate) times: Option<NodeId>,
 }
 
 impl Subtree {
+    /// Returns the index of the last slash in the path.
     fn slash(&self) -> Option<usize> {
         self.path.iter().rposition(|byte| *byte == b'/')
     }
@@ -79,6 +82,7 @@ impl<'s> Side<'s> {
         Self { comparison: Comparison::new(base.store(), tree.store()), one_sided: Vec::new() }
     }
 
+    /// Records a directory that only this side changed.
     fn leave_unread(&mut self, path: Vec<u8>, directory: Directory) {
         self.one_sided.push(Subtree { path, id: directory.id, times: directory.times });
     }
@@ -88,8 +92,9 @@ impl<'s> Side<'s> {
     }
 }
 
-/// Matches the changed directories that the two sides queued, which are sorted by name. Those that both sides
-/// changed are pushed to `queue`, the others are left unread.
+/// Matches the changed directories that the two sides queued, which are sorted by name. Pushes the directories that
+/// both sides changed to `queue`: path, directory of the base, and directories of the two sides. Leaves the other
+/// directories unread.
 fn match_directories(sides: &mut [Side<'_>; 2], queue: &mut Vec<(Vec<u8>, Directory, [Directory; 2])>) {
     let [ours, theirs] = sides;
     let mut their_queue = std::mem::take(&mut theirs.comparison.queue).into_iter().peekable();

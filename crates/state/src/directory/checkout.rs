@@ -1,4 +1,7 @@
-//! Checkouts: writing the content of a snapshot into a directory.
+//! Checkouts: writing the content of a snapshot into a directory of the file system.
+//!
+//! The store records the *checkout state* of a directory: the tree that the directory holds, and the target of an
+//! unfinished checkout. A checkout records its target, writes the differences (`switch.rs`) and records the new tree.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -22,9 +25,9 @@ use super::tree_listing::TreeIds;
 
 /// Writes the content of `snapshot` into `directory`.
 ///
-/// A directory that holds another snapshot is changed only where the two differ. A checkout that would
-/// overwrite local changes fails before anything is written, unless the options say otherwise. Files that neither snapshot has
-/// are left alone. An interrupted checkout is resumed by the next one.
+/// If the directory is a checkout of another snapshot, only the differences between the two snapshots are written. A
+/// checkout that would overwrite local changes fails before anything is written, unless the options say otherwise.
+/// Files that neither snapshot has are kept. The next checkout resumes an interrupted one.
 pub fn checkout(
     store: &Store,
     snapshot: &Snapshot,
@@ -45,6 +48,7 @@ pub fn checkout(
     result
 }
 
+/// Checks out into the directory that is open as `root`.
 fn checkout_opened(
     store: &Store,
     snapshot: &Snapshot,
@@ -57,7 +61,7 @@ fn checkout_opened(
     let _guard = store.guard()?;
     let target = CheckedOutTree::of(snapshot);
     let checkout_ids = remove_leftovers(tracked, root, tracked.unfinished_checkouts(root)?)?;
-    // An empty directory has nothing left of its former tree: everything is written anew.
+    // The state of an empty directory is ignored: its former tree is gone, so everything is written again.
     let is_empty = is_empty(root).context("list", &tracked.path)?;
     let checkout_state = if is_empty { None } else { tracked.checkout_state(root)? };
     let mut from = checkout_state.as_ref().and_then(CheckoutState::checked_out_tree);
@@ -78,9 +82,9 @@ fn checkout_opened(
     if let Some((tree, times)) =
         checkout_state.as_ref().and_then(|checkout_state| checkout_state.unfinished_target)
     {
-        // The directory is between two trees: finish that checkout first, so that it holds one of them. Not
-        // if the target is the former tree and every entry is checked anyway (`force`): then the checkout
-        // counts as finished.
+        // The directory is between two trees: first finish the interrupted checkout, so that the directory holds its
+        // target. Exception: a forced checkout back to the former tree. It compares every entry with that tree, so it
+        // needs no known state to start from.
         let unfinished = CheckedOutTree { tree, times, snapshot: None };
         let unfinished = if ids(unfinished) == ids(target) { target } else { unfinished };
         if !(options.force && from.map(ids) == Some(ids(target))) {
@@ -100,8 +104,8 @@ fn checkout_opened(
     Ok(report)
 }
 
-/// Undoes a checkout that was interrupted, or that found local changes halfway: the directory gets the content of before
-/// it. Entries with local changes stay as they are. Does nothing if the last checkout was finished.
+/// Undoes a checkout that was interrupted, or that stopped halfway at local changes: restores the tree from before the
+/// checkout. Keeps entries with local changes. Does nothing if the last checkout was finished.
 pub fn undo_checkout(
     store: &Store,
     directory: &Path,
@@ -120,7 +124,7 @@ pub fn undo_checkout(
     let options = CheckoutOptions { edits: EditCheck::Keep, ..options.clone() };
     let checkout_id = new_checkout_id();
     let switch = Switch::new(store, &tracked, &root, &options, &checkout_id, progress);
-    // The checkout stays the unfinished one, so that this can be repeated if it is interrupted, too.
+    // The state still names the unfinished checkout, so an interrupted undo can be repeated.
     let all_checkout_ids = [checkout_ids.as_slice(), std::slice::from_ref(&checkout_id)].concat();
     tracked.set_checkout_state(&root, Some(former), state.unfinished_target, all_checkout_ids)?;
     crate::pool::run(|| switch.apply(Some((tree.root(), times)), ids(former)))?;
@@ -128,10 +132,10 @@ pub fn undo_checkout(
     tracked.set_checkout_state(&root, Some(former), None, checkout_ids)
 }
 
-/// Changes a directory from the content of `from` to that of `to`, without making it a checkout of either.
+/// Changes a directory from the content of `from` to the content of `to`, without making it a checkout of either.
 ///
-/// The recorded checkout state of the directory is kept: differences to it count as local changes. Fails and
-/// can be interrupted like a checkout; an interrupted one is finished by the next checkout.
+/// The recorded checkout state of the directory is kept, so differences to its tree count as local changes. Fails like
+/// a checkout. If it is interrupted, the next checkout finishes it.
 pub fn apply_changes(
     store: &Store,
     from: &Snapshot,
@@ -155,8 +159,8 @@ pub fn apply_changes(
     result
 }
 
-/// Writes a tree into an empty directory. No checkout state and no stat records are kept. Fails for a tree that
-/// was opened without times.
+/// Writes a tree into an empty directory. Records neither a checkout state nor stat records (fingerprints of the
+/// files). Fails for a tree that was opened without times.
 pub fn materialize(
     tree: &Tree,
     directory: &Path,
@@ -183,8 +187,8 @@ pub fn materialize(
     Ok(switch.report())
 }
 
-/// Switches from one tree to the other, and records the target before and after. `checkout_ids` are those of earlier
-/// checkouts whose temporary files could not be removed.
+/// Changes the directory from one tree to the other. Records the target as unfinished before, and as the tree of the
+/// directory afterwards. `checkout_ids` are the ids of earlier checkouts whose temporary files could not be removed.
 fn switch_trees(
     switch: &Switch<'_>,
     from: Option<CheckedOutTree>,
@@ -208,12 +212,13 @@ fn switch_trees(
     tracked.set_checkout_state(switch.root, Some(to), None, checkout_ids.to_vec())
 }
 
-fn ids(content: CheckedOutTree) -> TreeIds {
-    (content.tree.root(), content.times)
+/// Returns the ids of the root node and of its times.
+fn ids(checked_out: CheckedOutTree) -> TreeIds {
+    (checked_out.tree.root(), checked_out.times)
 }
 
-/// Returns the error for a directory whose content is not in the store. It may have been: then the snapshot was
-/// removed, and its objects were collected.
+/// Returns the error for a directory that is not empty and has no usable checkout state. If it has a recorded state,
+/// its snapshot was removed from the store, and garbage collection has deleted the objects.
 fn foreign_directory(tracked: &TrackedDirectory<'_>, root: &OwnedFd) -> Result<DirectoryError> {
     let directory = tracked.path.clone();
     let Some(recorded) =
@@ -221,7 +226,7 @@ fn foreign_directory(tracked: &TrackedDirectory<'_>, root: &OwnedFd) -> Result<D
     else {
         return Ok(DirectoryError::NotEmpty { directory });
     };
-    // If it still exists, the target of an unfinished checkout was removed.
+    // If the snapshot still exists, the removed one is the target of an unfinished checkout, whose id is not recorded.
     let snapshot = match recorded.snapshot {
         Some(id) if tracked.store.find_snapshot(&id)?.is_none() => Some(id),
         _ => None,
@@ -229,6 +234,7 @@ fn foreign_directory(tracked: &TrackedDirectory<'_>, root: &OwnedFd) -> Result<D
     Ok(DirectoryError::Unsaved { directory, snapshot })
 }
 
+/// Returns true if the directory has no entries.
 fn is_empty(directory: &OwnedFd) -> Result<bool, rustix::io::Errno> {
     let mut buffer = Vec::with_capacity(4096);
     let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());

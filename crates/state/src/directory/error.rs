@@ -12,7 +12,7 @@ use crate::tree_path::DEPTH_MAX;
 
 use super::skipped::SkippedEntry;
 
-/// Error of taking a snapshot of a directory or of a checkout.
+/// Error of a snapshot of a directory, or of a checkout.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
@@ -29,7 +29,7 @@ pub enum DirectoryError {
     /// A checkout would undo local changes.
     #[error("{directory} has local changes in {} that would be lost", count(.paths))]
     LocalEdits {
-        /// The directory.
+        /// Snapshotted or checked-out directory.
         directory: PathBuf,
         /// Changed paths, relative to the directory.
         paths: Vec<PathBuf>,
@@ -37,21 +37,21 @@ pub enum DirectoryError {
     /// The directory holds the content of a snapshot that was removed.
     #[error("{directory} holds the content of {} from this store", removed(*.snapshot))]
     Unsaved {
-        /// The directory.
+        /// Snapshotted or checked-out directory.
         directory: PathBuf,
-        /// The removed snapshot; `None` if an older version recorded the checkout, or it was interrupted.
+        /// Removed snapshot; `None` if an older version recorded the checkout, or the checkout was interrupted.
         snapshot: Option<SnapshotId>,
     },
     /// The directory is not empty and not a checkout of this store.
     #[error("{directory} is not empty and is not a checkout of this store")]
     NotEmpty {
-        /// The directory.
+        /// Snapshotted or checked-out directory.
         directory: PathBuf,
     },
-    /// Two names are the same to the target's file system, for example because it ignores case.
+    /// The file system of the directory treats two names of the tree as equal, for example because it ignores case.
     #[error("the filesystem of {directory} cannot hold {path}: it treats another name as the same")]
     Collision {
-        /// The directory.
+        /// Snapshotted or checked-out directory.
         directory: PathBuf,
         /// The second of the two names.
         path: PathBuf,
@@ -67,22 +67,23 @@ pub enum DirectoryError {
     /// The directory is nested too deeply.
     #[error("{} is nested too deeply: {DEPTH_MAX} levels are allowed", shorten_path(.path.as_os_str().as_bytes()))]
     TooDeep {
-        /// The path.
+        /// Path of the directory that is too deep.
         path: PathBuf,
     },
     /// The directory holds more than the [`WalkLimits`](crate::WalkLimits) of the store's handle allow.
     #[error("{directory} has {exceeded}, too much for a snapshot; remove or ignore some of its files")]
     TooLarge {
-        /// The directory.
+        /// Snapshotted or checked-out directory.
         directory: PathBuf,
         /// Limit that was exceeded.
         exceeded: LimitExceeded,
     },
-    /// The store failed.
+    /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
+/// Describes the changed paths.
 fn count(paths: &[PathBuf]) -> String {
     match paths {
         [one] => one.display().to_string(),
@@ -90,6 +91,7 @@ fn count(paths: &[PathBuf]) -> String {
     }
 }
 
+/// Describes the removed snapshot.
 fn removed(snapshot: Option<SnapshotId>) -> String {
     match snapshot {
         Some(id) => format!("snapshot {id}, which was removed"),
@@ -100,6 +102,7 @@ fn removed(snapshot: Option<SnapshotId>) -> String {
 /// Maximum number of paths in a message.
 const NAMED_MAX: usize = 5;
 
+/// Lists the first skipped entries, and the number of further entries.
 fn lacking(skipped: &[SkippedEntry], count: u64) -> String {
     let named = skipped.iter().take(NAMED_MAX).map(|SkippedEntry { path, reason }| {
         format!("`{}` ({reason})", shorten_path(path.as_os_str().as_bytes()))

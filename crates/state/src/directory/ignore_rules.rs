@@ -11,18 +11,19 @@ use super::path::os_path;
 /// Name of the ignore file, which applies to its directory and everything below.
 pub(super) const IGNORE_FILE: &[u8] = b".workspaceignore";
 
-/// Rules of a directory: its own and those of its parents.
+/// Rules that apply in a directory: from its own ignore file and from the ignore files of its parents.
 #[derive(Clone, Default)]
 pub(super) struct IgnoreRules {
+    /// Rules of each ignore file, outermost directory first.
     levels: Vec<Arc<Gitignore>>,
 }
 
 impl IgnoreRules {
-    /// Returns the rules inside `directory`, whose ignore file has this content.
+    /// Adds the rules in the ignore file of `directory`, a subdirectory. `rules` is the content of the file.
     pub(super) fn with(&self, directory: &[u8], rules: &[u8]) -> Self {
         let mut builder = GitignoreBuilder::new(Path::new("/").join(os_path(directory)));
         let text = String::from_utf8_lossy(rules);
-        // Without the byte order mark of Windows editors, as in git: it would be part of the first pattern.
+        // As in git, removes a byte order mark at the start, which would become a part of the first pattern.
         for line in text.strip_prefix('\u{feff}').unwrap_or(&text).lines() {
             // An invalid line matches nothing, as in git.
             drop(builder.add_line(None, line));
@@ -32,7 +33,7 @@ impl IgnoreRules {
         Self { levels }
     }
 
-    /// Returns true if a path is ignored. The innermost matching rule wins.
+    /// Returns true if a path is ignored. If several rules match, the rule of the innermost directory decides.
     pub(super) fn is_ignored(&self, path: &[u8], is_directory: bool) -> bool {
         let path = Path::new("/").join(os_path(path));
         for level in self.levels.iter().rev() {
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_hold_below_their_file_and_inner_ones_win() {
+    fn rules_apply_below_their_file_and_inner_rules_take_precedence() {
         let outer = IgnoreRules::default().with(b"", b"*.log\n/build/\n# comment\n!keep.log\n");
         assert!(outer.is_ignored(b"a/x.log", false));
         assert!(outer.is_ignored(b"build", true));

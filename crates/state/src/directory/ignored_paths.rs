@@ -1,4 +1,5 @@
-//! Finds the changed paths of a directory that its `.workspaceignore` files exclude.
+//! Finds the changed paths of a directory that its `.workspaceignore` files exclude from a snapshot, so that a caller
+//! can treat them apart from the other changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +11,9 @@ use crate::tree_path::{join, path_names};
 
 use super::ignore_rules::{IGNORE_FILE, IgnoreRules};
 
-/// Returns new and changed paths that a snapshot of the directory would ignore, by the `.workspaceignore`
-/// files of the tree `before`. For a directory that is ignored as a whole, only its own path is returned.
-/// Sorted.
+/// Returns the paths among `differences` that a snapshot would ignore, sorted. The rules are taken from the
+/// `.workspaceignore` files of the tree `before`. Removed paths are left out. For paths in an ignored directory, only
+/// the path of the directory is returned.
 pub fn ignored_paths(before: &Tree, differences: &[Difference]) -> Result<Vec<Vec<u8>>> {
     let mut rules = RuleCache { tree: before, by_directory: BTreeMap::new() };
     let mut ignored = BTreeSet::new();
@@ -24,14 +25,15 @@ pub fn ignored_paths(before: &Tree, differences: &[Difference]) -> Result<Vec<Ve
     Ok(ignored.into_iter().collect())
 }
 
-/// Rules of each directory of a tree. The ignore file of a directory is read at most once.
+/// Cache of the ignore rules in each directory of a tree. The ignore file of a directory is read at most once.
 struct RuleCache<'a> {
     tree: &'a Tree,
     by_directory: BTreeMap<Vec<u8>, IgnoreRules>,
 }
 
 impl RuleCache<'_> {
-    /// Returns the prefix of a path that is ignored, if there is one.
+    /// Returns the shortest prefix of a path that is ignored: the path itself or a parent. `None` if the path is not
+    /// ignored.
     fn ignored_part(&mut self, path: &[u8], is_directory: bool) -> Result<Option<Vec<u8>>> {
         let names = path_names(path).unwrap_or_default();
         let (mut prefix, mut ignores) = (Vec::new(), IgnoreRules::default());
@@ -46,7 +48,7 @@ impl RuleCache<'_> {
         Ok(None)
     }
 
-    /// Returns the rules in a directory whose parent has the rules `parent_rules`.
+    /// Returns the rules that apply in a directory. `parent_rules` are the rules of its parent.
     fn rules_in(&mut self, directory: &[u8], parent_rules: &IgnoreRules) -> Result<IgnoreRules> {
         if let Some(rules) = self.by_directory.get(directory) {
             return Ok(rules.clone());

@@ -1,8 +1,9 @@
-//! Link labels of hard-linked files: all names of one file have the same label in a snapshot.
+//! Link labels: numbers that identify hard-linked files. All names of one file have the same label in a snapshot.
 //!
-//! In one directory a label is a function of the inode: the hash of its number, or the label that a checkout
-//! assigned because the snapshot has it. Assigned labels have two rows each in the table of stat records,
-//! from inode to label and back, so that no second inode gets a label that is taken.
+//! The label of a file on disk depends only on its inode number. A file that a checkout wrote has the label that the
+//! snapshot gives it. The checkout records this label in two rows of the table of stat records: from inode to label,
+//! and from label to inode. The label of any other file is the hash of its inode number, unless that label is
+//! recorded already: then the hash is hashed again.
 
 use crate::error::Result;
 
@@ -10,7 +11,7 @@ use super::stat_index::key;
 use super::tracked_directory::TrackedDirectory;
 
 impl TrackedDirectory<'_> {
-    /// Returns the label of a file with several names.
+    /// Returns the label of a file with several names: the recorded label, or an unused label derived from the inode.
     pub(super) fn label_of(&self, inode: u64) -> Result<u64> {
         if let Some(label) = self.read_number(&inode_key(inode))? {
             return Ok(label);
@@ -22,8 +23,8 @@ impl TrackedDirectory<'_> {
         Ok(label)
     }
 
-    /// Records pairs of an inode and its label. An inode that had one of these labels before loses it. A label without
-    /// an inode stays taken, so that labels derived to avoid it do not change.
+    /// Records pairs of an inode and its label. If another inode had the label, its row is removed. The row of an old
+    /// label of an inode stays: labels of other files may have been chosen to differ from it, and must not change.
     pub(super) fn set_labels(&self, labels: &[(u64, u64)]) -> Result<()> {
         if labels.is_empty() {
             return Ok(());
@@ -46,7 +47,7 @@ impl TrackedDirectory<'_> {
         index.commit(txn)
     }
 
-    /// Reads a row that holds a number: a label or an inode.
+    /// Reads a row with a number: the label of an inode, or the inode of a label.
     fn read_number(&self, path: &[u8]) -> Result<Option<u64>> {
         let index = &self.store.inner.index;
         let txn = index.read()?;
@@ -54,19 +55,23 @@ impl TrackedDirectory<'_> {
     }
 }
 
+/// Decodes a row; `None` if its length is wrong.
 fn number(row: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(row.try_into().ok()?))
 }
 
-/// Returns a key that cannot collide with a path, which never begins with a slash.
+/// Returns the key of the row from an inode to its label. It takes the place of a path in the table of stat records,
+/// and cannot be equal to one, because those paths never begin with a slash.
 fn inode_key(inode: u64) -> Vec<u8> {
     format!("/inode/{inode}").into_bytes()
 }
 
+/// Returns the key of the row from a label to its inode.
 fn label_key(label: u64) -> Vec<u8> {
     format!("/label/{label}").into_bytes()
 }
 
+/// Returns the first 64 bits of the hash of a number.
 fn hashed(number: u64) -> u64 {
     let hash = blake3::hash(&number.to_le_bytes());
     let mut label = [0; 8];

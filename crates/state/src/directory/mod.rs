@@ -1,20 +1,21 @@
 //! Directories of the file system: taking snapshots of them and checking out snapshots into them.
 //!
-//! All operations are relative to an open directory and never follow a symlink inside it. So no content of the
-//! tree or the directory can make them read or write outside of it.
+//! All operations are relative to an open directory and never follow a symlink inside it. So neither the content of a
+//! tree nor the content of the directory can make them read or write outside of the directory.
 //!
-//! `snapshot` takes snapshots of what `scan` reads. `checkout` selects the target tree, and `switch` applies the
-//! differences to the directory. All of them use the records of the store about a directory (`tracked_directory`): the
-//! tree that it holds, the fingerprints of its files (`stat_index`), and the labels that join the names of hard-linked
-//! files (`link_labels`). `temporary_access` adds permission bits that an operation needs, and removes them afterwards.
+//! `scan` reads a directory, and `snapshot` commits the result. `checkout` selects the target tree, and `switch`
+//! applies the differences to the directory. All of them use the data that the store keeps about a directory
+//! (`tracked_directory`): the tree that it holds, the fingerprints of its files (`stat_index`), and the labels of
+//! hard-linked files (`link_labels`). `temporary_access` adds permission bits that an operation needs, and removes them
+//! afterwards.
 //!
-//! Three functions write to a directory: [`checkout`] brings a directory that the user works in to a snapshot, and
-//! stops at local edits; [`apply_changes`] does the same between two snapshots, and keeps the record of what is checked
-//! out; [`materialize`] writes a tree into an empty directory and records nothing.
+//! Three functions write to a directory. [`checkout`] writes a snapshot to a directory that the user works in, and
+//! stops at local changes. [`apply_changes`] writes the differences between two snapshots, and keeps the record of the
+//! checked-out snapshot. [`materialize`] writes a tree into an empty directory and records nothing.
 //!
 //! Functions `…_with_reader` read files through a [`DirectoryReader`], for a caller that must open some files in
 //! another user namespace, or convert extended attributes. [`record_as_checkout`] records a directory as a checkout of
-//! a snapshot that was taken of it, without writing to it.
+//! a snapshot that was taken of the directory, without writing to it.
 
 mod checkout;
 mod checkout_options;
@@ -53,19 +54,19 @@ pub use snapshot::{
 pub use snapshot_options::SnapshotOptions;
 pub use stat_index::StatFingerprint;
 
-/// Unescapes the extended attributes of a file in a layer of an overlay file system that is mounted with
-/// `userxattr`. Drops the attributes that the overlay itself uses.
+/// Unescapes the extended attributes of a file in a layer (lower or upper directory) of an overlay file system that is
+/// mounted with `userxattr`. Drops the attributes that the overlay itself uses.
 pub fn unescape_xattrs(xattrs: crate::node::Xattrs) -> crate::node::Xattrs {
     xattrs::unescape(xattrs)
 }
 
-/// Escapes extended attributes for a file in a layer of an overlay file system that is mounted with
-/// `userxattr`, so that the kernel treats them as data.
+/// Escapes extended attributes for a file in a layer (lower or upper directory) of an overlay file system that is
+/// mounted with `userxattr`, so that the kernel does not interpret them.
 pub fn escape_xattrs(xattrs: &crate::node::Xattrs) -> crate::node::Xattrs {
     xattrs::escape(xattrs).into_owned()
 }
 
-/// Access to the encoding of stat records, for [`crate::testing`].
+/// Encoding of stat records (fingerprints of the files of a directory), for [`crate::testing`].
 #[cfg(feature = "failpoints")]
 pub(crate) mod stat_record {
     use super::stat_index::{StatEntry, StatFingerprint, StatRecord};

@@ -1,37 +1,39 @@
-//! Owners of the files of a root filesystem.
+//! Owners of the files in the root filesystem of a sandbox.
 //!
-//! Trees have no owners. In the tree of a root filesystem, the owner of a file or directory other than user 0
-//! and group 0 is an extended attribute. On disk it is the owner of the file, as far as the ids exist there.
-//! Symlinks have no attributes, so all of them belong to user 0.
+//! Nodes of a tree have no owner. In the tree of a root filesystem, an extended attribute records the owner of a file
+//! or directory, unless that is user 0 and group 0. On disk, the ids are shifted into the range of ids of the sandbox.
+//! Symlinks have no user attributes, so all of them belong to user 0.
 
 use std::borrow::Cow;
 
 use crate::node::Xattrs;
 
-/// Attribute of a tree with the owner: UID and GID in decimal, separated by a colon.
+/// Extended attribute of a node with the owner: UID and GID in decimal, separated by a colon.
 const OWNER: &[u8] = b"user.workspace.owner";
-/// Prefix of that attribute. An attribute of a program with the prefix gets another `workspace.` in a tree.
+/// Prefix of [`OWNER`]. A file may already have an attribute with this prefix. It is escaped in the tree: [`ESCAPE`] is
+/// inserted after the prefix.
 const PREFIX: &[u8] = b"user.workspace.";
+/// Second part of the name of an escaped attribute, after [`PREFIX`].
 const ESCAPE: &[u8] = b"workspace.";
 
-/// Ids on disk of the owners in the tree of a root filesystem.
+/// Range of UIDs and GIDs on disk for the owners that the tree of a root filesystem records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnerIds {
-    /// Id on disk of user and group 0.
+    /// Id on disk of user 0 and of group 0.
     pub first: u32,
-    /// Number of ids that exist. Files of others belong to user 0 on disk.
+    /// Number of ids in the range. A file whose UID or GID is not in the range belongs to user 0 and group 0 on disk.
     pub count: u32,
 }
 
 impl OwnerIds {
-    /// Returns UID and GID on disk of an entry with these attributes in the tree.
+    /// Returns UID and GID on disk for an entry with these attributes in the tree.
     pub fn owner_on_disk(self, xattrs: &Xattrs) -> (u32, u32) {
         let owner = xattrs.get(OWNER).and_then(|owner| parse(owner));
         let (uid, gid) = owner.filter(|(uid, gid)| (*uid).max(*gid) < self.count).unwrap_or_default();
         (self.first + uid, self.first + gid)
     }
 
-    /// Returns the attributes on disk of an entry with these attributes in the tree: without the owner.
+    /// Returns the attributes on disk for an entry with these attributes in the tree: removes the owner and unescapes.
     pub fn xattrs_on_disk(xattrs: &Xattrs) -> Cow<'_, Xattrs> {
         if !xattrs.keys().any(|name| name.starts_with(PREFIX)) {
             return Cow::Borrowed(xattrs);
@@ -44,15 +46,16 @@ impl OwnerIds {
         Cow::Owned(kept.collect())
     }
 
-    /// Returns the attributes in the tree of an entry with these attributes and this owner on disk.
+    /// Returns the attributes in the tree for an entry with these attributes and this owner on disk. An id outside of
+    /// the range becomes 0.
     pub fn xattrs_in_tree(self, xattrs: Xattrs, uid: u32, gid: u32) -> Xattrs {
         let escaped = |name: Vec<u8>| match name.strip_prefix(PREFIX) {
             Some(rest) => [PREFIX, ESCAPE, rest].concat(),
             None => name,
         };
         let mut xattrs: Xattrs = xattrs.into_iter().map(|(name, value)| (escaped(name), value)).collect();
-        let inside = |id: u32| id.checked_sub(self.first).filter(|id| *id < self.count).unwrap_or_default();
-        let owner = (inside(uid), inside(gid));
+        let in_range = |id: u32| id.checked_sub(self.first).filter(|id| *id < self.count).unwrap_or_default();
+        let owner = (in_range(uid), in_range(gid));
         if owner != (0, 0) {
             xattrs.insert(OWNER.to_vec(), format!("{}:{}", owner.0, owner.1).into_bytes());
         }
@@ -60,12 +63,14 @@ impl OwnerIds {
     }
 }
 
-/// Returns the attributes of an entry in a tree that belongs to this user and group.
+/// Returns the extended attributes in a tree for an entry that belongs to this user and group: none for user 0 and
+/// group 0.
 pub fn owned_by(uid: u32, gid: u32) -> Xattrs {
     OwnerIds { first: 0, count: u32::MAX }.xattrs_in_tree(Xattrs::new(), uid, gid)
 }
 
-/// Parses an owner. It has one form, so that equal owners are equal trees.
+/// Parses the value of [`OWNER`]. Only the form that `xattrs_in_tree` writes is valid, so that trees with equal owners
+/// are equal.
 fn parse(owner: &[u8]) -> Option<(u32, u32)> {
     let (uid, gid) = std::str::from_utf8(owner).ok()?.split_once(':')?;
     let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
@@ -94,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_does_not_exist_is_that_of_root() {
+    fn an_owner_outside_of_the_range_becomes_root() {
         for owner in
             ["65536:0", "0:65536", "4294967296:0", "-1:0", "+5:5", "05:5", "5", "5:5:5", "", "a:b", "5:5 "]
         {
@@ -108,15 +113,15 @@ mod tests {
     }
 
     #[test]
-    fn attributes_of_programs_are_not_taken_for_an_owner() {
+    fn existing_attributes_with_the_prefix_are_not_taken_for_an_owner() {
         let names = [
             ("user.workspace.owner", "5:5"),
             ("user.workspace.workspace.owner", "6:6"),
             ("user.workspace.x", ""),
         ];
-        let of_program = xattrs(&names);
-        let in_tree = IDS.xattrs_in_tree(of_program.clone(), 100_001, 100_001);
+        let on_disk = xattrs(&names);
+        let in_tree = IDS.xattrs_in_tree(on_disk.clone(), 100_001, 100_001);
         assert_eq!(IDS.owner_on_disk(&in_tree), (100_001, 100_001));
-        assert_eq!(*OwnerIds::xattrs_on_disk(&in_tree), of_program);
+        assert_eq!(*OwnerIds::xattrs_on_disk(&in_tree), on_disk);
     }
 }

@@ -1,8 +1,9 @@
 //! Parallel work with a bounded number of open directories.
 //!
-//! A rayon thread that waits for its subtasks starts other tasks, which may open a directory and wait in
-//! turn. So walks close a directory before they descend, and the number of directories that stay open is
-//! bounded.
+//! A rayon thread that waits for its subtasks runs other tasks in the meantime. Such a task may open another directory
+//! and wait again, so one thread could keep any number of directories open. For this reason, walks close a directory
+//! before they process its subdirectories. And while [`OPEN_MAX`] directories are open during parallel work on their
+//! entries, entries of further directories are processed sequentially.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,9 +14,10 @@ use super::error::Result;
 /// Maximum number of directories of this process that are open while their entries are processed in parallel.
 const OPEN_MAX: usize = 16;
 
+/// Number of directories of this process that are open while their entries are processed.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs `work` for all items, in parallel if there is more than one.
+/// Runs `work` for all items, in parallel if there is more than one. The caller must not keep a directory open.
 pub(super) fn each<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync + Send,
@@ -23,8 +25,8 @@ pub(super) fn each<T: Sync, R: Send>(
     if items.len() > 1 { items.par_iter().map(work).collect() } else { items.iter().map(work).collect() }
 }
 
-/// Runs `work` for all items, which are entries of a directory that the caller keeps open meanwhile: sequentially if
-/// too many directories are open.
+/// Runs `work` for all items, while the caller keeps their directory open. Runs it in parallel, or sequentially if
+/// [`OPEN_MAX`] directories are already open.
 pub(super) fn each_with_open_directory<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync + Send,
@@ -33,7 +35,9 @@ pub(super) fn each_with_open_directory<T: Sync, R: Send>(
     if slot.is_within_limit { each(items, work) } else { items.iter().map(work).collect() }
 }
 
+/// Counts a directory in [`OPEN`] until it is dropped.
 struct OpenSlot {
+    /// True if fewer than [`OPEN_MAX`] directories were open before.
     is_within_limit: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Opening files beneath a directory without leaving it.
+//! Opens files and directories beneath a directory without following symlinks. Can add permissions that the mode of an
+//! entry denies to its owner.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,8 +21,9 @@ pub(super) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<OwnedFd, Er
     open_beneath(root, path, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// Opens a directory. If its mode denies `need` to its owner, adds read, write and search permission of the
-/// owner, and returns the former mode, which the caller restores. On failure, the mode is restored here.
+/// Opens a directory. If its mode denies the access `need` to its owner, adds read, write and search permission for the
+/// owner and returns the former mode, which the caller must restore. Returns no mode if it did not change the mode.
+/// Restores the mode itself on failure.
 pub(super) fn open_with_owner_access(
     root: impl AsFd,
     path: &[u8],
@@ -41,21 +43,21 @@ pub(super) fn open_with_owner_access(
     let handle = EntryHandle::open_directory(&root, path)?;
     let mode = Mode::from_raw_mode(handle.stat()?.st_mode & 0o7777);
     if handle.chmod(mode | Mode::RWXU).is_err() {
-        // Owned by another user.
+        // The directory is owned by another user.
         return opened.map(|fd| (fd, None));
     }
     match open_directory(&root, path) {
         Ok(fd) => Ok((fd, Some(mode))),
         Err(error) => {
-            // The caller does not learn the former mode, so restore it here if possible.
+            // An error has no former mode for the caller, so restore it here if possible.
             let _ = handle.chmod(mode);
             Err(error)
         }
     }
 }
 
-/// Adds permissions to a root that denies access to its owner. Lookups in it fail, even of `.`, so this uses
-/// the open descriptor.
+/// Opens the root itself like [`open_with_owner_access`]. Lookups in it fail, even of `.`, so this uses its descriptor.
+/// `opened` is the result of the first attempt, which is returned if the mode cannot be changed.
 fn open_root_with_owner_access(
     root: impl AsFd,
     opened: Result<OwnedFd, Errno>,
@@ -73,7 +75,7 @@ fn open_root_with_owner_access(
     }
 }
 
-/// Opens a file for reading, even if its mode denies that to its owner.
+/// Opens a file for reading. If its mode denies that to its owner, adds read permission while it is opened.
 pub(super) fn open_file_with_owner_access(directory: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(&directory, name, flags, Mode::empty()) {
@@ -92,7 +94,7 @@ pub(super) fn open_file_with_owner_access(directory: impl AsFd, name: &[u8]) -> 
     opened
 }
 
-/// Joins `root` and a path, for messages.
+/// Joins `root` and a path inside a tree, for messages.
 pub(super) fn full_path(root: &Path, path: &[u8]) -> PathBuf {
     root.join(os_path(path))
 }

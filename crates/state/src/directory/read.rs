@@ -1,9 +1,11 @@
-//! Consistent reading of files that may be written to at the same time.
+//! Reads files that other processes may write to, so that the stored content existed at one moment.
+//!
+//! A file is read again if its fingerprint (mode, size, times and inode) changes while it is read.
 
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, OFlags, SeekFrom, Stat, fstat, openat, readlinkat, seek, statat};
 use rustix::io::{Errno, pread};
@@ -14,23 +16,25 @@ use crate::content::ContentWriter;
 use crate::error::StoreError;
 use crate::node::{Extent, FileNode, MODE_BITS, Xattrs};
 use crate::platform::{link_count, mode_to_u32};
+use crate::snapshot::Timestamp;
 
 use super::path::open_directory;
 use super::stat_index::StatFingerprint;
 use super::xattrs;
 
-/// Number of attempts to read a file that keeps changing.
+/// Maximum number of attempts to read a file that changes while it is read.
 const ATTEMPTS: usize = 4;
 /// Clock granularity of file systems, in nanoseconds: two changes within it may have the same timestamp.
 const CLOCK_TICK: i64 = 20_000_000;
 /// Clock granularity of file systems with whole seconds, in nanoseconds.
 const COARSE_CLOCK_TICK: i64 = 2_000_000_000;
-/// Age of a change, in nanoseconds, up to which a file is read twice. A write changes the timestamps when it
-/// begins, not while it is in progress, so the file may still be changing.
+/// Age of the last change, in nanoseconds, up to which a file is read twice. A write changes the timestamps when it
+/// begins, so content may still change after the timestamps.
 const RECENT_WRITE: i64 = 2_000_000_000;
 /// Size of the read buffer in bytes.
 const READ_BUFFER: usize = 1 << 20;
 
+/// Returns the fingerprint of a file with this status.
 pub(crate) fn fingerprint(stat: &Stat) -> StatFingerprint {
     StatFingerprint {
         mode: mode_to_u32(stat.st_mode),
@@ -41,26 +45,21 @@ pub(crate) fn fingerprint(stat: &Stat) -> StatFingerprint {
     }
 }
 
+/// Converts a timestamp to nanoseconds since the Unix epoch.
 fn nanos(seconds: i64, nanos: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// Returns true if a later change to a file read at `now` is certain to change its fingerprint (git's racy
-/// timestamp rule).
-///
-/// Only ctime counts: it cannot be set by users.
+/// Returns true if any later change to a file is certain to change this fingerprint, which was taken at `now`
+/// (nanoseconds since the Unix epoch). That is so if the ctime is older than the granularity of the clock, as in git's
+/// rule for racy timestamps. The mtime does not matter, because users can set it.
 pub(super) fn is_reliable(fingerprint: &StatFingerprint, now: i64) -> bool {
     let tick = if fingerprint.ctime % 1_000_000_000 == 0 { COARSE_CLOCK_TICK } else { CLOCK_TICK };
     now.saturating_sub(fingerprint.ctime) > tick
 }
 
-pub(super) fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
-}
-
 /// Access to the files of a directory, for callers that must open some files in another user namespace, or convert
-/// extended attributes.
-/// The default methods suit any directory.
+/// extended attributes. The default methods use plain system calls, which are enough for most directories.
 pub trait DirectoryReader: Sync {
     /// Opens a file for reading. Must not follow a symlink or block.
     fn open(&self, directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
@@ -88,7 +87,7 @@ pub trait DirectoryReader: Sync {
         user_xattrs(file)
     }
 
-    /// Returns true if no process writes to the directory during the read, so that no file is read twice.
+    /// Returns true if no process writes to the directory during the scan. No file is then read twice.
     fn is_quiescent(&self) -> bool {
         false
     }
@@ -121,17 +120,19 @@ impl DirectoryReader for QuiescentReader {
 
 /// Outcome of reading a file.
 pub(crate) enum ReadOutcome {
+    /// Content of the file, written to the batch.
     File {
         node: FileNode,
+        /// Fingerprint from before the file was read.
         fingerprint: StatFingerprint,
-        /// Number of hard links, inside or outside of this tree.
+        /// Number of hard links, inside and outside of the directory that is read.
         links: u64,
-        /// True if a later change is certain to change the fingerprint.
+        /// True if any later change is certain to change the fingerprint.
         reliable: bool,
     },
-    /// Removed, or no longer a regular file.
+    /// The file was removed, or is no longer a regular file.
     Vanished,
-    /// Kept changing while it was read.
+    /// The file changed during each of the attempts.
     Changing,
 }
 
@@ -153,7 +154,7 @@ impl From<StoreError> for ReadError {
     }
 }
 
-/// Reads a file into the batch. The stored content is consistent: it existed at one moment.
+/// Reads a file into the batch (new objects that are not committed yet). The content existed at one moment.
 pub(crate) fn read_file(
     batch: &Batch,
     reader: &dyn DirectoryReader,
@@ -172,7 +173,7 @@ pub(crate) fn read_file(
         if rustix::fs::FileType::from_raw_mode(before.st_mode) != rustix::fs::FileType::RegularFile {
             return Ok(ReadOutcome::Vanished);
         }
-        let started = now();
+        let started = Timestamp::now().0;
         let seen = fingerprint(&before);
         let extents = read_content(batch, &file, &before)?;
         let xattrs = reader.xattrs(file.as_fd()).map_err(|error| errno(&error))?;
@@ -185,8 +186,8 @@ pub(crate) fn read_file(
         let outcome =
             ReadOutcome::File { node: node.clone(), fingerprint: seen, links: link_count(&before), reliable };
         let age = started.saturating_sub(seen.ctime);
-        // A ctime in the future does not become trustworthy soon: the file is stored, but read again next
-        // time.
+        // Waiting does not help for a ctime in the future. The file is accepted, but its fingerprint is not reliable,
+        // so the next scan reads it again.
         if reader.is_quiescent()
             || !(-CLOCK_TICK..=RECENT_WRITE).contains(&age)
             || previous == Some((seen, node.clone()))
@@ -201,10 +202,12 @@ pub(crate) fn read_file(
     Ok(ReadOutcome::Changing)
 }
 
+/// Returns the error number of an I/O error; `EIO` if it has none.
 pub(super) fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
+/// Reads the content of an open file into the batch. Does not read the holes of a sparse file.
 fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent>, ReadError> {
     let size = stat.st_size as u64;
     if size <= WHOLE_MAX as u64 {
@@ -234,11 +237,11 @@ fn read_content(batch: &Batch, file: &OwnedFd, stat: &Stat) -> Result<Vec<Extent
 }
 
 thread_local! {
-    /// Buffer for small files. Most files are small: allocating it for each would take longer than reading
-    /// them.
+    /// Read buffer for small files. Allocating a buffer for each file would take longer than reading the file.
     static SMALL_FILE_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Reads a file that fits into one chunk (the unit in which the store keeps content).
 fn read_small(batch: &Batch, file: &OwnedFd, size: usize) -> Result<Vec<Extent>, ReadError> {
     SMALL_FILE_BUFFER.with_borrow_mut(|buffer| {
         if buffer.len() < size {
@@ -259,17 +262,19 @@ fn read_small(batch: &Batch, file: &OwnedFd, size: usize) -> Result<Vec<Extent>,
     })
 }
 
+/// Returns the offset of the next data from `offset` on; `size` if there is none.
 fn next_data(file: &OwnedFd, offset: u64, size: u64) -> Result<u64, Errno> {
     match seek(file, SeekFrom::Data(offset)) {
         Ok(data) => Ok(data.min(size)),
-        // Only a hole from here on.
+        // There is only a hole up to the end of the file.
         Err(Errno::NXIO) => Ok(size),
-        // Not supported by the file system: everything counts as data.
+        // The file system does not support the search, so everything counts as data.
         Err(Errno::INVAL) => Ok(offset),
         Err(error) => Err(error),
     }
 }
 
+/// Returns the offset of the next hole after `offset`; `size` if there is none.
 fn next_hole(file: &OwnedFd, offset: u64, size: u64) -> Result<u64, Errno> {
     match seek(file, SeekFrom::Hole(offset)) {
         Ok(hole) => Ok(hole.min(size).max(offset + 1)),
@@ -278,7 +283,7 @@ fn next_hole(file: &OwnedFd, offset: u64, size: u64) -> Result<u64, Errno> {
     }
 }
 
-/// Reads a whole file; `None` if it is not a regular file.
+/// Reads a whole file without a check for changes; `None` if it does not exist or is not a regular file.
 pub(super) fn read_plain(directory: impl AsFd, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
     use std::io::Read as _;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -1,6 +1,8 @@
-//! Scan of a directory: reads its content into a batch, for a snapshot or a preview.
+//! Scan of a directory: reads its content into a batch (new objects that are not committed yet), for a snapshot or a
+//! preview.
 //!
-//! Files whose fingerprint in the stat index is unchanged are not read.
+//! The stat index has a *stat record* of each directory: the node of the directory at the last snapshot or checkout,
+//! and a fingerprint (mode, size, times, inode) of each entry. Files with an unchanged fingerprint are not read.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -28,29 +30,30 @@ use super::error::{Context, DirectoryError, Result};
 use super::ignore_rules::{IGNORE_FILE, IgnoreRules};
 use super::parallel::{each, each_with_open_directory};
 use super::path::{full_path, os_path};
-use super::read::{DirectoryReader, ReadError, ReadOutcome, errno, fingerprint, is_reliable, now, read_file};
+use super::read::{DirectoryReader, ReadError, ReadOutcome, errno, fingerprint, is_reliable, read_file};
 use super::skipped::{SkipReason, SkippedCollector, SkippedEntry};
 use super::snapshot_options::SnapshotOptions;
 use super::stat_index::{StatEntry, StatFingerprint, StatRecord};
 use super::temporary_files::is_leftover;
 use super::tracked_directory::TrackedDirectory;
 
-/// Returns the path of the store if it is inside the directory: the store is never part of a snapshot.
+/// Returns the path of the store relative to the directory; `None` if the store is not inside. The store is never part
+/// of a snapshot.
 fn store_path_inside(store: &Store, directory: &std::path::Path) -> Option<Vec<u8>> {
     let inside = store.path().strip_prefix(directory).ok()?;
     Some(inside.as_os_str().as_bytes().to_vec())
 }
 
-/// Numbers of entries, and the total size of those that belong in the snapshot.
+/// Numbers of entries, and the total size of the files, for the report.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) files: AtomicU64,
     pub(super) directories: AtomicU64,
     pub(super) symlinks: AtomicU64,
     pub(super) bytes: AtomicU64,
-    /// Files whose content was read.
+    /// Number of files whose content was read.
     pub(super) read: AtomicU64,
-    /// Entries that an ignore file names. Those below an ignored directory are not counted.
+    /// Number of entries that an ignore file excludes. An ignored directory counts as one entry.
     pub(super) ignored: AtomicU64,
 }
 
@@ -60,46 +63,54 @@ pub(super) struct Scan<'a> {
     batch: &'a Batch,
     reader: &'a dyn DirectoryReader,
     tracked: &'a TrackedDirectory<'a>,
+    /// Open directory that is scanned.
     root: &'a OwnedFd,
-    /// True if fingerprints of the stat index are compared, so that unchanged files are not read.
+    /// True if the stat index has usable records of the directory.
     use_stat_index: bool,
+    /// True if `.workspaceignore` files are applied.
     use_ignore_files: bool,
     /// Path of the store, if it is inside the directory.
     store_path: Option<Vec<u8>>,
-    /// Ids of unfinished checkouts: their temporary files are skipped.
+    /// Ids of unfinished checkouts, whose temporary files are not part of the snapshot.
     checkout_ids: Vec<String>,
     progress: &'a dyn Progress,
     pub(super) counts: Counts,
+    /// Memory use, counted against the walk limits of the store's handle.
     usage: WalkUsage,
     skipped: Mutex<SkippedCollector>,
-    /// New stat records of directories by path; `None` for vanished ones.
+    /// New stat records by path of their directory; `None` for a directory that no longer exists.
     pub(super) changed: Mutex<Vec<(Vec<u8>, Option<StatRecord>)>>,
 }
 
-/// Ids of a directory that was read and written into the batch.
+/// Ids of the nodes of a directory that was written into the batch.
 #[derive(Clone, Copy)]
 pub(super) struct WrittenDirectory {
     pub(super) node: NodeId,
+    /// Node with the modification times of the directory and its entries.
     pub(super) times: NodeId,
 }
 
-/// An entry found in a directory.
+/// Entry on disk that belongs in the snapshot.
 struct ScannedEntry {
     name: Vec<u8>,
     fingerprint: StatFingerprint,
     kind: FileType,
-    /// Number of hard links, inside or outside of this tree.
+    /// Number of hard links, inside and outside of the scanned directory.
     links: u64,
 }
 
-/// An entry of a directory that is about to be written.
+/// Entry of a directory node that is about to be written.
 enum EntryUpdate {
-    /// The same as in the node of the stat record.
+    /// A file or symlink that is unchanged since the stat record.
     Unchanged,
+    /// A file or symlink that was read.
     New {
+        /// Encoded node reference.
         node_ref: Vec<u8>,
+        /// Encoded [`EntryTime`].
         time: Vec<u8>,
         fingerprint: StatFingerprint,
+        /// True if any later change is certain to change the fingerprint.
         reliable: bool,
     },
     Directory(WrittenDirectory),
@@ -150,8 +161,8 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// Returns the skipped entries, sorted, and their number. Fails if the snapshot must be complete and is
-    /// not.
+    /// Returns the skipped entries, sorted by path, and their number. Fails if user data was skipped and the options do
+    /// not allow that.
     pub(super) fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<SkippedEntry>, u64)> {
         let skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
         if options.fail_if_incomplete { skipped.finish_if_complete() } else { Ok(skipped.finish()) }
@@ -159,8 +170,8 @@ impl<'a> Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Reads a directory and everything below; `None` if it vanished. `recorded` is its fingerprint in the stat record
-    /// of its parent.
+    /// Reads a directory and everything below it; `None` if it no longer exists or must be skipped. `recorded` is its
+    /// fingerprint in the stat record of its parent.
     fn scan_directory(
         &self,
         path: &[u8],
@@ -196,14 +207,15 @@ impl Scan<'_> {
         self.write_directory(path, old.as_ref(), scanned, updates, &header, own_fingerprint).map(Some)
     }
 
-    /// Fails if the store's handle is cancelled. Needed here because unchanged entries do not access the
-    /// store.
+    /// Fails if the store's handle is cancelled. Reads of the store check this too, but unchanged entries are not read
+    /// from the store.
     fn check_cancelled(&self) -> Result<()> {
         Ok(self.store.cancel_flag().check().map_err(StoreError::from)?)
     }
 
-    /// Returns the stat record of a directory. A record that does not belong to the same tree as those of its
-    /// parents was left by another operation, and its objects may have been collected: it is ignored.
+    /// Returns the stat record of a directory; `None` if there is no usable one. `recorded` is the fingerprint of the
+    /// directory in the record of its parent. If it does not match, the two records come from different operations, and
+    /// garbage collection may have deleted the objects of this record.
     fn usable_record(&self, path: &[u8], recorded: Option<StatFingerprint>) -> Result<Option<StatRecord>> {
         let record = self.tracked.stat_record(path)?;
         Ok(record.filter(|record| {
@@ -215,8 +227,8 @@ impl Scan<'_> {
         }))
     }
 
-    /// Returns the entries of a directory that belong in the snapshot, sorted, and the ignore rules inside
-    /// it.
+    /// Returns the entries of a directory that belong in the snapshot, sorted by name, and the ignore rules that apply
+    /// to them. `ignores` are the rules of the parent.
     fn list(
         &self,
         fd: &OwnedFd,
@@ -224,8 +236,8 @@ impl Scan<'_> {
         ignores: &IgnoreRules,
     ) -> Result<(Vec<ScannedEntry>, IgnoreRules)> {
         let directory_path = || full_path(&self.tracked.path, path);
-        // Entries count against the walk limits with their whole path: later readers of the snapshot may hold all
-        // paths in memory.
+        // Each entry counts against the walk limits with its whole path, because later readers of the snapshot may keep
+        // all paths in memory.
         let size = |name: &[u8]| path.len() + 1 + name.len();
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut buffer = Vec::with_capacity(32 << 10);
@@ -265,7 +277,7 @@ impl Scan<'_> {
         Ok((scanned, ignores))
     }
 
-    /// Inspects an entry; `None` if it does not belong in the snapshot.
+    /// Reads the status of an entry. Returns `None` if the entry does not belong in the snapshot.
     fn inspect(
         &self,
         fd: &OwnedFd,
@@ -298,7 +310,8 @@ impl Scan<'_> {
         Ok(Some(ScannedEntry { name, fingerprint: fingerprint(&stat), kind, links: link_count(&stat) }))
     }
 
-    /// Processes all entries that are not directories: changed ones are read.
+    /// Processes the files and symlinks of a directory, and reads changed ones. `old` is the stat record of the
+    /// directory. Returns the updates in the order of `scanned`; `None` for directories and entries to leave out.
     fn scan_files(
         &self,
         fd: &OwnedFd,
@@ -341,7 +354,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Scans all subdirectories.
+    /// Scans all subdirectories, and adds their updates.
     fn scan_subdirectories(
         &self,
         path: &[u8],
@@ -365,6 +378,7 @@ impl Scan<'_> {
         Ok(())
     }
 
+    /// Counts a file or symlink for the report.
     fn count(&self, scanned: &ScannedEntry) {
         if scanned.kind == FileType::Symlink {
             self.counts.symlinks.fetch_add(1, Ordering::Relaxed);
@@ -374,7 +388,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Reads a new or changed file into the batch; `None` if it vanished or is skipped.
+    /// Reads a new or changed file into the batch; `None` if it no longer exists or must be skipped.
     fn read_changed_file(
         &self,
         fd: &OwnedFd,
@@ -405,8 +419,8 @@ impl Scan<'_> {
         self.file_update(&node, fingerprint, link_label, reliable).map(Some)
     }
 
-    /// Returns the link label of a file or symlink: the number that its names share in the snapshot, if there are
-    /// several.
+    /// Returns the link label of a file or symlink: the number that all names of a hard-linked file share in a
+    /// snapshot. `links` is the number of its names.
     fn label(
         &self,
         scanned: &ScannedEntry,
@@ -417,13 +431,14 @@ impl Scan<'_> {
         if links > 1 {
             Ok(Some(self.tracked.label_of(fingerprint.inode)?))
         } else {
-            self.lone_label(scanned, fingerprint, old)
+            self.single_name_label(scanned, fingerprint, old)
         }
     }
 
-    /// Returns the label of a file with a single name. It has a label if it had other names outside of the directory
-    /// when the snapshot was taken, and keeps the label as long as it is the file that was checked out.
-    fn lone_label(
+    /// Returns the link label of a file with a single name, usually `None`. A checked-out file keeps the label that it
+    /// has in the snapshot as long as its fingerprint does not change. In the snapshot, it may have had other names
+    /// that were outside of the directory.
+    fn single_name_label(
         &self,
         scanned: &ScannedEntry,
         fingerprint: StatFingerprint,
@@ -441,6 +456,7 @@ impl Scan<'_> {
         })
     }
 
+    /// Writes the node of a file that was read.
     fn file_update(
         &self,
         node: &FileNode,
@@ -453,7 +469,7 @@ impl Scan<'_> {
         Ok(EntryUpdate::New { node_ref, time, fingerprint, reliable })
     }
 
-    /// Reads a symlink; `None` if it vanished.
+    /// Reads a symlink; `None` if it no longer exists.
     fn read_symlink(
         &self,
         fd: &OwnedFd,
@@ -474,11 +490,12 @@ impl Scan<'_> {
         let node_ref = symlink_node_ref(&node, |node| self.batch.put_node(node))?;
         let link_label = self.label(scanned, scanned.fingerprint, scanned.links, old)?;
         let time = EntryTime::Modified { time: Timestamp(scanned.fingerprint.mtime), link_label }.encode();
-        let reliable = is_reliable(&scanned.fingerprint, now());
+        let reliable = is_reliable(&scanned.fingerprint, Timestamp::now().0);
         Ok(Some(EntryUpdate::New { node_ref, time, fingerprint: scanned.fingerprint, reliable }))
     }
 
-    /// Writes the directory's node, unless it equals that of the stat record.
+    /// Writes the node of a directory into the batch and records a new stat record, unless the node would be equal to
+    /// the node of the stat record `old`.
     fn write_directory(
         &self,
         path: &[u8],
@@ -528,48 +545,50 @@ impl Scan<'_> {
             record.push(StatEntry { name: scanned.name, fingerprint, reliable });
         }
         let (node, times) = writer.finish(header, Some(Timestamp(own_fingerprint.mtime)))?;
-        let own_reliable = is_reliable(&own_fingerprint, now());
+        let own_reliable = is_reliable(&own_fingerprint, Timestamp::now().0);
         let record = StatRecord { node, times_node: times, own_fingerprint, own_reliable, entries: record };
         self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((path.to_vec(), Some(record)));
         Ok(WrittenDirectory { node, times })
     }
 
-    /// Removes the stat records of vanished directories and of everything below them.
+    /// Queues the removal of stat records, of subdirectories that no longer exist and of everything below them.
     fn forget_vanished(&self, path: &[u8], old: Option<&StatRecord>, scanned: &[ScannedEntry]) -> Result<()> {
         let Some(old) = old else { return Ok(()) };
-        let is_gone =
+        let is_vanished =
             |entry: &&StatEntry| match scanned.binary_search_by(|scanned| scanned.name.cmp(&entry.name)) {
                 Ok(index) => scanned[index].kind != FileType::Directory,
                 Err(_) => true,
             };
         let mut queue = Vec::new();
-        for entry in directories(old).filter(is_gone) {
-            queue.push(self.count_held(join(path, &entry.name))?);
+        for entry in directories(old).filter(is_vanished) {
+            queue.push(self.count_path(join(path, &entry.name))?);
         }
-        while let Some(gone) = queue.pop() {
+        while let Some(vanished) = queue.pop() {
             self.check_cancelled()?;
-            if let Some(record) = self.tracked.stat_record(&gone)? {
+            if let Some(record) = self.tracked.stat_record(&vanished)? {
                 for entry in directories(&record) {
-                    queue.push(self.count_held(join(&gone, &entry.name))?);
+                    queue.push(self.count_path(join(&vanished, &entry.name))?);
                 }
             }
-            self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((gone, None));
+            self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((vanished, None));
         }
         Ok(())
     }
 
+    /// Records a skipped entry. Counts its path against the walk limits if it is kept.
     fn skip(&self, path: &[u8], reason: SkipReason) -> Result<()> {
         let skipped = SkippedEntry { path: os_path(path).to_owned(), reason };
         let is_named = self.skipped.lock().unwrap_or_else(PoisonError::into_inner).push(skipped);
         if is_named { self.count_bytes(path.len()) } else { Ok(()) }
     }
 
-    /// Counts a path that is held in memory from now on.
-    fn count_held(&self, path: Vec<u8>) -> Result<Vec<u8>> {
+    /// Counts the memory of a path against the walk limits.
+    fn count_path(&self, path: Vec<u8>) -> Result<Vec<u8>> {
         self.count_bytes(path.len())?;
         Ok(path)
     }
 
+    /// Counts memory against the walk limits.
     fn count_bytes(&self, bytes: usize) -> Result<()> {
         self.usage.add_metadata(bytes).map_err(|exceeded| self.too_large(exceeded))
     }
@@ -579,10 +598,12 @@ impl Scan<'_> {
     }
 }
 
+/// Returns the subdirectories in a stat record.
 fn directories(record: &StatRecord) -> impl Iterator<Item = &StatEntry> {
     record.entries.iter().filter(|entry| entry.fingerprint.is_directory())
 }
 
+/// Returns the reason to skip an entry of this type; `None` for files, symlinks and directories.
 fn skip_reason(kind: FileType) -> Option<SkipReason> {
     match kind {
         FileType::Socket => Some(SkipReason::Socket),
@@ -592,14 +613,14 @@ fn skip_reason(kind: FileType) -> Option<SkipReason> {
     }
 }
 
-/// The node of a directory at the last snapshot or checkout, from its stat record.
+/// Node of a directory at the last snapshot or checkout, from its stat record. Unchanged entries are copied from it.
 struct Base<'a> {
     store: &'a Store,
     record: &'a StatRecord,
 }
 
 impl Base<'_> {
-    /// Returns true if writing the directory would result in the same node.
+    /// Returns true if a directory with these entries has the same node.
     fn is_same(&self, own_fingerprint: StatFingerprint, entries: &[(ScannedEntry, EntryUpdate)]) -> bool {
         // Inode and size of a directory are not part of its node.
         let same_own = self.record.own_reliable

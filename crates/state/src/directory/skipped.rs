@@ -1,38 +1,38 @@
-//! Entries that a snapshot does not include, with reasons.
+//! Entries of a directory that a snapshot skips, with reasons.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::error::{DirectoryError, Result};
 
-/// Maximum number of entries that a report names; the rest is only counted.
+/// Maximum number of entries of which a report has the path and the reason. Further entries are only counted.
 const NAMED_MAX: usize = 1_000;
-/// Maximum number of bytes in the paths of named entries: about a thousand of the longest paths that the
-/// kernel accepts.
+/// Maximum total length in bytes of the paths in a report: about a thousand of the longest paths that the kernel
+/// accepts.
 const NAMED_BYTES_MAX: usize = 4 << 20;
 
-/// An entry that a snapshot does not include.
+/// Entry that a snapshot skips.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedEntry {
     /// Path relative to the directory.
     pub path: PathBuf,
-    /// Reason.
+    /// Reason for skipping the entry.
     pub reason: SkipReason,
 }
 
-/// Reason why an entry is not part of a snapshot.
+/// Reason for skipping an entry in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SkipReason {
-    /// A socket.
+    /// Entry is a socket.
     Socket,
-    /// A block or character device.
+    /// Entry is a block or character device.
     Device,
-    /// A named pipe.
+    /// Entry is a named pipe.
     Fifo,
-    /// It kept changing while it was read.
+    /// File changed each time that it was read.
     Changing,
-    /// Reading it was denied.
+    /// Permission to read the entry was denied.
     NoPermission,
 }
 
@@ -49,22 +49,22 @@ impl fmt::Display for SkipReason {
 }
 
 impl SkipReason {
-    /// Returns true if user data is missing from the snapshot, as opposed to special files, which no snapshot
-    /// holds.
+    /// Returns true if user data is missing from the snapshot. Returns false for special files (sockets, devices,
+    /// pipes), which no snapshot holds.
     pub fn is_loss(&self) -> bool {
         matches!(self, Self::Changing | Self::NoPermission)
     }
 }
 
-/// Collects the entries that a walk skips. Of each kind, up to the first thousand are kept by name; the rest is
-/// only counted.
+/// Collector of the entries that a scan skips. Keeps the first thousand entries with lost user data and the first
+/// thousand special files, and only counts the others. An entry is *named* if its path is kept.
 #[derive(Debug, Default)]
 pub struct SkippedCollector {
-    /// User data that the snapshot lacks.
+    /// Entries whose user data is missing from the snapshot.
     lost: SkippedList,
     /// Special files, which no snapshot holds.
     special: SkippedList,
-    /// True if all special files are kept by name.
+    /// True if the paths of all special files are kept.
     names_all_special: bool,
 }
 
@@ -73,13 +73,16 @@ pub struct SkippedCollector {
 struct SkippedList {
     /// The first entries, up to the limits.
     first: Vec<SkippedEntry>,
+    /// Total length of the paths in `first`, in bytes.
     bytes: usize,
+    /// Number of all entries.
     count: u64,
 }
 
-/// Number of entries that are kept by name.
+/// Number of entries whose paths are kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Naming {
+    /// All entries.
     All,
     /// At most as many as [`NAMED_MAX`] and [`NAMED_BYTES_MAX`] allow.
     Limited,
@@ -100,12 +103,12 @@ impl SkippedList {
 }
 
 impl SkippedCollector {
-    /// Creates a list that names all special files. The caller bounds its memory.
+    /// Creates a collector that names all special files. The caller must limit their number.
     pub(super) fn naming_all_special() -> Self {
         Self { names_all_special: true, ..Self::default() }
     }
 
-    /// Adds an entry. Returns true if it is named, and its path held in memory.
+    /// Adds an entry. Returns true if it is named, which takes memory for its path.
     pub fn push(&mut self, skipped: SkippedEntry) -> bool {
         if skipped.reason.is_loss() {
             self.lost.push(skipped, Naming::Limited)
@@ -115,8 +118,8 @@ impl SkippedCollector {
         }
     }
 
-    /// Returns the named entries, sorted by path, and the number of all. Missing user data takes precedence
-    /// over special files.
+    /// Returns the named entries, sorted by path, and the number of all entries. If there are too many, entries with
+    /// lost user data take precedence over special files.
     pub fn finish(self) -> (Vec<SkippedEntry>, u64) {
         let Self { lost, special, names_all_special } = self;
         let count = lost.count + special.count;
@@ -126,7 +129,7 @@ impl SkippedCollector {
         (sorted(named), count)
     }
 
-    /// Returns the same as [`SkippedCollector::finish`]; fails if user data is missing.
+    /// Returns the result of [`SkippedCollector::finish`]. Fails if user data is missing.
     pub fn finish_if_complete(self) -> Result<(Vec<SkippedEntry>, u64)> {
         if self.lost.count == 0 {
             return Ok(self.finish());
@@ -135,6 +138,7 @@ impl SkippedCollector {
     }
 }
 
+/// Sorts entries by path.
 fn sorted(mut skipped: Vec<SkippedEntry>) -> Vec<SkippedEntry> {
     skipped.sort_by(|one, other| one.path.cmp(&other.path));
     skipped
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_entries_are_named_and_losses_come_first() {
+    fn a_thousand_entries_are_named_and_lost_data_takes_precedence() {
         let mut entries = SkippedCollector::default();
         for number in 0..1_500 {
             entries.push(skipped(format!("pipe-{number:04}"), SkipReason::Fifo));
@@ -161,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn long_paths_are_named_as_far_as_their_bytes_fit() {
+    fn the_total_length_of_named_paths_is_limited() {
         let mut entries = SkippedCollector::default();
         for number in 0..100 {
             entries.push(skipped(format!("{number}/{}", "x".repeat(250_000)), SkipReason::Fifo));
@@ -177,10 +181,10 @@ mod tests {
         for number in 0..1_200 {
             entries.push(skipped(format!("{number:04}"), SkipReason::Changing));
         }
-        let told = entries.finish_if_complete().unwrap_err().to_string();
+        let message = entries.finish_if_complete().unwrap_err().to_string();
         assert!(
-            told.starts_with("a snapshot would lack `0000` (") && told.ends_with(" and 1195 more"),
-            "{told}"
+            message.starts_with("a snapshot would lack `0000` (") && message.ends_with(" and 1195 more"),
+            "{message}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Snapshots and previews of directories.
+//! Snapshots and previews of directories. A preview is the tree that a snapshot would have, without a commit.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -22,19 +22,19 @@ use super::tracked_directory::{CheckedOutTree, TrackedDirectory};
 /// Result of a snapshot of a directory.
 #[derive(Debug, Clone)]
 pub struct SnapshotReport {
-    /// The snapshot.
+    /// Committed snapshot.
     pub snapshot: Snapshot,
-    /// Number of regular files in it.
+    /// Number of regular files in the snapshot.
     pub files: u64,
-    /// Number of directories in it, without the root.
+    /// Number of directories in the snapshot, without the root.
     pub directories: u64,
-    /// Number of symlinks in it.
+    /// Number of symlinks in the snapshot.
     pub symlinks: u64,
-    /// Total size of its files in bytes.
+    /// Total size of the files in bytes.
     pub bytes: u64,
     /// Number of files whose content had to be read.
     pub files_read: u64,
-    /// Number of entries that a `.workspaceignore` names; an ignored directory counts as one.
+    /// Number of entries that a `.workspaceignore` file excludes. An ignored directory counts as one entry.
     pub ignored_count: u64,
     /// First thousand skipped entries, with reasons. Ignored entries are not listed.
     pub skipped: Vec<SkippedEntry>,
@@ -42,7 +42,7 @@ pub struct SnapshotReport {
     pub skipped_count: u64,
 }
 
-/// Content of a directory as an uncommitted tree.
+/// Uncommitted tree with the content of a directory.
 #[derive(Clone)]
 pub struct DirectoryPreview {
     /// Tree that a snapshot would have.
@@ -55,8 +55,7 @@ pub struct DirectoryPreview {
 
 /// Takes a snapshot of a directory.
 ///
-/// Files whose fingerprint has not changed since the last snapshot of, or checkout into, this directory are
-/// not read.
+/// Does not read files whose fingerprint has not changed since the last snapshot of this directory or checkout into it.
 pub fn snapshot_directory(
     store: &Store,
     directory: &Path,
@@ -88,7 +87,7 @@ pub fn snapshot_directory_with_reader(
     let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
     tracked.update_stat_records(&changed)?;
     if options.record_as_checkout {
-        // The next checkout must still remove the temporary files of interrupted ones.
+        // The next checkout must still remove the temporary files of interrupted checkouts.
         let checkout_ids = tracked.unfinished_checkouts(&root)?;
         tracked.set_checkout_state(&root, Some(CheckedOutTree::of(&snapshot)), None, checkout_ids)?;
     }
@@ -107,8 +106,8 @@ pub fn snapshot_directory_with_reader(
 }
 
 /// Records a directory as a checkout of a snapshot that was taken of it, so that a later checkout may replace its
-/// content. Does afterwards what [`SnapshotOptions::record_as_checkout`] does. Changes since the snapshot count as
-/// local changes.
+/// content. Has the effect of [`SnapshotOptions::record_as_checkout`] after the snapshot. Changes since the snapshot
+/// count as local changes.
 pub fn record_as_checkout(store: &Store, directory: &Path, snapshot: &Snapshot) -> Result<()> {
     let tracked = TrackedDirectory::of(store, directory)?;
     let root = tracked.open()?;
@@ -116,8 +115,7 @@ pub fn record_as_checkout(store: &Store, directory: &Path, snapshot: &Snapshot) 
     tracked.set_checkout_state(&root, Some(CheckedOutTree::of(snapshot)), None, checkout_ids)
 }
 
-/// Returns the tree that a snapshot of the directory would have. Costs as much as a snapshot, but writes
-/// nothing.
+/// Returns the tree that a snapshot of the directory would have. Reads as much as a snapshot, but writes nothing.
 pub fn preview_directory(
     store: &Store,
     directory: &Path,
@@ -127,7 +125,7 @@ pub fn preview_directory(
     preview_directory_with_reader(store, directory, options, reader_for(options), progress)
 }
 
-/// Returns the same as [`preview_directory`] for a directory whose files are accessed through `reader`.
+/// Returns the result of [`preview_directory`] for a directory whose files are accessed through `reader`.
 pub fn preview_directory_with_reader(
     store: &Store,
     directory: &Path,

@@ -5,21 +5,21 @@ use crate::commit_options::NewSnapshot;
 /// Options of a snapshot of a directory.
 #[derive(Debug, Clone)]
 pub struct SnapshotOptions {
-    /// Description of the snapshot.
+    /// Message, author, parents and other properties of the snapshot.
     pub new: NewSnapshot,
-    /// True to honour `.workspaceignore` files.
+    /// True to leave out entries that `.workspaceignore` files exclude.
     pub use_ignore_files: bool,
     /// True to record the directory as a checkout of the snapshot, so that a later checkout may replace its content.
-    /// Not for a temporary snapshot: the content that such a checkout replaced would be lost with the snapshot.
+    /// Must be false for a temporary snapshot: once it is removed, content that a checkout has replaced is lost.
     pub record_as_checkout: bool,
-    /// True if no process writes to the directory during the snapshot: recently changed files are then read once
-    /// instead of twice. Without effect if the caller passes a [`DirectoryReader`](crate::DirectoryReader), which says
-    /// this itself.
+    /// True if no process writes to the directory during the snapshot. Recently changed files are then read once
+    /// instead of twice. Ignored if the caller passes a [`DirectoryReader`](crate::DirectoryReader), which has a method
+    /// for this.
     pub quiescent: bool,
-    /// True to fail with [`DirectoryError::Incomplete`](crate::DirectoryError::Incomplete), before anything is committed,
-    /// if user data cannot be read. If false, such data is skipped and reported.
+    /// True to fail with [`DirectoryError::Incomplete`](crate::DirectoryError::Incomplete) if user data cannot be read,
+    /// before anything is committed. If false, such data is skipped and reported.
     pub fail_if_incomplete: bool,
-    /// True to report every skipped socket, device and named pipe by name, not only the first thousand.
+    /// True to report the path of every skipped socket, device and named pipe, not only of the first thousand.
     pub all_special: bool,
 }
 

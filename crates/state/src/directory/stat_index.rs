@@ -1,9 +1,8 @@
-//! Stat index: fingerprints of files at the time they were read, so that unchanged files need not be read
-//! again.
+//! Stat index: fingerprints of files from the time when they were read, so that unchanged files need not be read again.
 //!
-//! One record per directory, in the store's index. It holds the node of the directory and, per entry, type
-//! and mode, size, mtime, ctime and inode. An entry is reliable only if it was read well after its ctime:
-//! otherwise a file changed within the same clock tick looks unchanged (racy timestamp).
+//! The index of the store has a *stat record* for each directory: the node of the directory and, for each entry, type
+//! and mode, size, mtime, ctime and inode. An entry is reliable only if it was read well after its ctime. Otherwise a
+//! change within the same tick of the clock would not change the fingerprint (racy timestamp).
 
 use rustix::fs::FileType;
 
@@ -16,8 +15,8 @@ use super::read::is_reliable;
 /// Minimum length of an encoded entry in bytes: an empty name, mode, size, mtime, ctime and inode.
 const ENTRY_LEN_MIN: usize = 6;
 
-/// Metadata of a file that reveals changes: a file with the same fingerprint is unchanged, if the fingerprint is
-/// reliable ([`StatFingerprint::is_reliable_at`]).
+/// Metadata of a file that shows changes of the file. A file with an equal fingerprint is unchanged if the fingerprint
+/// is reliable ([`StatFingerprint::is_reliable_at`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StatFingerprint {
     /// Type and permission bits.
@@ -37,13 +36,13 @@ pub struct StatFingerprint {
 pub(super) struct StatEntry {
     pub(super) name: Vec<u8>,
     pub(super) fingerprint: StatFingerprint,
-    /// True if an equal fingerprint proves that the entry is unchanged: it was taken well after the ctime.
+    /// True if an equal fingerprint proves that the entry is unchanged, because it was taken well after the ctime.
     pub(super) reliable: bool,
 }
 
 impl StatFingerprint {
-    /// Returns true if the fingerprint, taken at `now` (nanoseconds since 1970) or later, is not racy: every later
-    /// change to the entry will change it.
+    /// Returns true if every later change of the file will change this fingerprint. `now` is the time at which it was
+    /// taken, in nanoseconds since the Unix epoch, or an earlier time.
     pub fn is_reliable_at(&self, now: i64) -> bool {
         is_reliable(self, now)
     }
@@ -52,8 +51,8 @@ impl StatFingerprint {
         FileType::from_raw_mode(mode_from_u32(self.mode)) == FileType::Directory
     }
 
-    /// Returns a fingerprint derived from a directory's nodes: directories are compared by content, not by
-    /// metadata. The hash of both nodes fills the fields, which then have no meaning of their own.
+    /// Returns the fingerprint of a subdirectory in the record of its parent. It is derived from the content of the
+    /// subdirectory: the hash of its node and its times fills all fields except the mode.
     pub(super) fn of_directory_content(mode: u32, node: NodeId, times: NodeId) -> Self {
         let hash = blake3::hash(&[&node.as_bytes()[..], times.as_bytes()].concat());
         let word = |index: usize| {
@@ -65,16 +64,18 @@ impl StatFingerprint {
     }
 }
 
-/// A directory in the stat index. Entries are those of the node, in the same order.
+/// Stat record: a directory in the stat index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StatRecord {
+    /// Node of the directory at the last snapshot or checkout.
     pub(super) node: NodeId,
     /// Node of the directory in the tree of modification times.
     pub(super) times_node: NodeId,
     /// Fingerprint of the directory itself.
     pub(super) own_fingerprint: StatFingerprint,
-    /// As [`StatEntry::reliable`], for the directory itself.
+    /// True if an equal `own_fingerprint` proves that the directory itself is unchanged.
     pub(super) own_reliable: bool,
+    /// Entries of the node, in the same order: sorted by name.
     pub(super) entries: Vec<StatEntry>,
 }
 
@@ -116,14 +117,15 @@ impl StatRecord {
         Ok(Self { node, times_node, own_fingerprint, own_reliable, entries })
     }
 
+    /// Returns the entry with this name.
     pub(super) fn find(&self, name: &[u8]) -> Option<&StatEntry> {
         let index = self.entries.binary_search_by(|entry| entry.name.as_slice().cmp(name)).ok()?;
         Some(&self.entries[index])
     }
 }
 
-/// Encodes a fingerprint as a difference to that of the previous entry that is not a directory: neighbours are
-/// similar, so this is short.
+/// Encodes times and inode of a fingerprint as differences to `previous`, the fingerprint of the previous entry that is
+/// not a directory. Fingerprints of neighbours are similar, so the encoding is short.
 fn encode_fingerprint(
     out: &mut Vec<u8>,
     fingerprint: &StatFingerprint,
@@ -137,6 +139,7 @@ fn encode_fingerprint(
     out.zigzag(fingerprint.inode.wrapping_sub(previous.inode) as i64);
 }
 
+/// Reverses [`encode_fingerprint`]. Returns the fingerprint and true if it is reliable.
 fn decode_fingerprint(
     reader: &mut Reader<'_>,
     previous: &StatFingerprint,
@@ -152,7 +155,8 @@ fn decode_fingerprint(
     Ok((fingerprint, mode & 1 == 1))
 }
 
-/// Returns the key of a directory's record: hash of the root's path, and hash of the path below.
+/// Returns the key of a directory's record: `root`, the hash of the path of the tracked directory, and the hash of
+/// `path`, which is relative to it.
 pub(super) fn key(root: &[u8; 16], path: &[u8]) -> [u8; 32] {
     let mut key = [0; 32];
     key[..16].copy_from_slice(root);

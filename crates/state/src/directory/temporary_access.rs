@@ -1,6 +1,6 @@
-//! Temporary access to directories whose mode, or that of a parent, denies it to their owner.
+//! Temporary access to directories whose mode, or the mode of a parent, denies access to their owner.
 //!
-//! Missing permission bits are added for the duration of an operation, and the modes are restored afterwards.
+//! An operation adds the missing permission bits, and restores the modes afterwards.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::path::{full_path, open_directory, open_with_owner_access};
 use super::read::fingerprint;
 use super::stat_index::StatFingerprint;
 
-/// Directories beneath a root whose modes were changed temporarily.
+/// List of the directories beneath a root whose modes were changed temporarily.
 pub(super) struct TemporaryAccess<'r> {
     root: &'r OwnedFd,
     /// Path of the root, for error messages.
@@ -28,7 +28,8 @@ impl<'r> TemporaryAccess<'r> {
         Self { root, root_path, modes: Mutex::default() }
     }
 
-    /// Opens a directory. If access is denied, first adds the missing permissions to it and to its parents.
+    /// Opens a directory with the access `need`. If that is denied, adds the missing permissions to the directory and
+    /// to its parents first.
     pub(super) fn open(&self, path: &[u8], need: Access) -> Result<OwnedFd, Errno> {
         match self.grant(path, need) {
             Err(Errno::ACCESS) => {}
@@ -36,7 +37,7 @@ impl<'r> TemporaryAccess<'r> {
         }
         for parent in parents(path) {
             match self.grant(parent, Access::EXEC_OK) {
-                // A directory of another user may still be searchable: opening the entry below shows that.
+                // The parent belongs to another user, but may still be searchable. The next step shows that.
                 Ok(_) | Err(Errno::ACCESS) => {}
                 Err(error) => return Err(error),
             }
@@ -55,12 +56,13 @@ impl<'r> TemporaryAccess<'r> {
     /// Restores all modes, even if one of them fails. Returns the fingerprints of the directories afterwards.
     pub(super) fn restore(&self) -> Result<Vec<(Vec<u8>, StatFingerprint)>> {
         let modes = std::mem::take(&mut *self.modes.lock().unwrap_or_else(PoisonError::into_inner));
-        // Children first: a restored parent may deny access to them.
+        // Children first, because a restored parent may deny access to its children.
         let restored: Vec<Result<_>> =
             modes.into_iter().rev().map(|(path, mode)| self.restore_mode(path, mode)).collect();
         restored.into_iter().collect()
     }
 
+    /// Restores the mode of one directory. Returns its path and its fingerprint.
     fn restore_mode(&self, path: Vec<u8>, mode: Mode) -> Result<(Vec<u8>, StatFingerprint)> {
         let directory_path = || full_path(self.root_path, &path);
         let fd = open_directory(self.root, &path).context("open", &directory_path())?;

@@ -1,8 +1,8 @@
 //! Temporary files of a checkout, and their removal after a crash.
 //!
-//! Their names contain the unique id of the checkout, which is recorded in the checkout state of the
-//! directory before the first file is created. Only names with a recorded id are removed: all other files
-//! belong to the user.
+//! The name of a temporary file contains the unique id of its checkout. The id is recorded in the checkout state of the
+//! directory before the first file is created. A *leftover* is a file whose name contains a recorded id. Only leftovers
+//! are removed: all other files belong to the user.
 
 use std::os::fd::OwnedFd;
 
@@ -21,6 +21,7 @@ use super::read::fingerprint;
 use super::temporary_access::TemporaryAccess;
 use super::tracked_directory::TrackedDirectory;
 
+/// Prefix of the names of temporary files.
 const TEMPORARY_PREFIX: &str = ".workspace-new-";
 
 /// Returns a new unique id for a checkout.
@@ -28,12 +29,12 @@ pub(super) fn new_checkout_id() -> String {
     Uuid::now_v7().simple().to_string()
 }
 
-/// Returns a name for a temporary file.
+/// Returns the name of temporary file `number` of a checkout.
 pub(super) fn temporary_name(checkout_id: &str, number: u64) -> Vec<u8> {
     format!("{TEMPORARY_PREFIX}{checkout_id}-{number}").into_bytes()
 }
 
-/// Returns true if one of these checkouts created this name.
+/// Returns true if this is the name of a temporary file of one of these checkouts.
 pub(super) fn is_leftover(name: &[u8], checkout_ids: &[String]) -> bool {
     let Some(rest) = name.strip_prefix(TEMPORARY_PREFIX.as_bytes()) else { return false };
     checkout_ids.iter().any(|checkout_id| {
@@ -41,9 +42,9 @@ pub(super) fn is_leftover(name: &[u8], checkout_ids: &[String]) -> bool {
     })
 }
 
-/// Removes leftovers of these checkouts. Searches the whole directory, because a snapshot may have
-/// changed its recorded tree since. Returns the ids to keep: all of them if a directory of another user
-/// could not be read, or else none.
+/// Removes the leftovers of these checkouts. Searches all directories on disk, because the recorded tree may no longer
+/// be the tree of the interrupted checkout. Returns the ids that must stay recorded: all of them if a directory of
+/// another user could not be read, or else none.
 pub(super) fn remove_leftovers(
     tracked: &TrackedDirectory<'_>,
     root: &OwnedFd,
@@ -57,8 +58,8 @@ pub(super) fn remove_leftovers(
     let mut queue = vec![QueuedDirectory { parent_len: 0, name: Vec::new() }];
     while let Some(QueuedDirectory { parent_len, name }) = queue.pop() {
         tracked.store.cancel_flag().check().map_err(StoreError::from)?;
-        // Entries pushed since the parent was read are all below it, so `path` still begins with the parent's
-        // path.
+        // All entries that were pushed after the parent was read are below the parent, so `path` still begins with the
+        // path of the parent.
         path.truncate(parent_len);
         path = join(&path, &name);
         let access = TemporaryAccess::new(root, &tracked.path);
@@ -69,15 +70,15 @@ pub(super) fn remove_leftovers(
     Ok(if all_read { Vec::new() } else { checkout_ids })
 }
 
-/// A queued directory. It has no path, to save memory.
+/// Queued directory. To save memory, it does not have its whole path.
 struct QueuedDirectory {
     /// Length of the parent's path in bytes.
     parent_len: usize,
     name: Vec<u8>,
 }
 
-/// Removes leftovers from one directory without changing its mtime, and queues its subdirectories. Returns
-/// false if it could not be read.
+/// Removes leftovers from one directory without changing its mtime, and queues its subdirectories. Returns false if the
+/// directory could not be read.
 fn clean(
     tracked: &TrackedDirectory<'_>,
     access: &TemporaryAccess<'_>,
@@ -88,7 +89,7 @@ fn clean(
     let directory_path = || full_path(&tracked.path, path);
     let fd = match access.open(path, READ_ACCESS) {
         Ok(fd) => fd,
-        // Removed by another process.
+        // Another process has removed the directory.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(true),
         Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
         Err(error) => return Err(error).context("open", &directory_path()),
@@ -109,8 +110,8 @@ fn clean(
     Ok(true)
 }
 
-/// Returns the leftovers in a directory and queues its subdirectories. `parent_len` is the length of the
-/// directory's path.
+/// Returns the leftovers in a directory and queues its subdirectories. `parent_len` is the length of the path of the
+/// directory, in bytes.
 fn list(
     fd: &OwnedFd,
     parent_len: usize,
@@ -135,7 +136,7 @@ fn list(
     Ok(leftovers)
 }
 
-/// Returns the type of an entry. Not every file system reports it in a listing.
+/// Returns the type of an entry. `listed` is the type in the listing, which some file systems do not report.
 fn file_type(fd: &OwnedFd, name: &[u8], listed: FileType) -> FileType {
     match listed {
         FileType::Unknown => statat(fd, name, AtFlags::SYMLINK_NOFOLLOW)

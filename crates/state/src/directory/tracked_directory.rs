@@ -1,5 +1,8 @@
-//! Directories that the store has state for: the tree that was checked out or snapshotted there, and the stat
-//! records of its entries.
+//! Tracked directories: directories of the file system for which the store has state.
+//!
+//! The *checkout state* is a JSON file in the store: the tree that was last checked out into the directory or
+//! snapshotted from it, and an unfinished checkout. The *stat records*, in the index of the store, have the
+//! fingerprints of the files (`stat_index.rs`).
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -22,39 +25,42 @@ use super::path::open_with_owner_access;
 use super::read::DirectoryReader;
 use super::stat_index::{StatRecord, key};
 
+/// Flags that open a tracked directory itself.
 const OPEN_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A directory that the store has state for, by its canonical path.
+/// Directory for which the store has, or will have, state. Identified by its canonical path.
 pub(super) struct TrackedDirectory<'s> {
     pub(super) store: &'s Store,
-    /// Hash of the path: prefix of the keys of its stat records, and name of its state file.
+    /// Hash of the path: prefix of the keys of the stat records, and name of the state file.
     pub(super) id: [u8; 16],
+    /// Canonical path.
     pub(super) path: PathBuf,
 }
 
-/// Recorded state of a checkout.
+/// Checkout state of a directory, as it is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CheckoutState {
     /// Path of the directory, for people who inspect the store.
     pub(super) path: String,
-    /// Inode of the directory, to detect that another one has its path. Not the device, which some file
-    /// systems number differently after every mount.
+    /// Inode of the directory, to detect that another directory has its path now. The device number is not recorded,
+    /// because it changes with every mount of some file systems.
     #[serde(default)]
     pub(super) inode: Option<u64>,
-    /// Tree and times; `None` for a directory that was empty.
+    /// Tree of the directory and its times; `None` if the directory held no known tree before an unfinished checkout.
     pub(super) tree: Option<(TreeId, NodeId)>,
     /// Snapshot of `tree`; `None` if an older version recorded the state, or the snapshot is not known.
     #[serde(default)]
     pub(super) snapshot: Option<SnapshotId>,
-    /// Target of an unfinished checkout. Files of both trees may exist.
+    /// Target tree of an unfinished checkout and its times; `None` if the last checkout was finished. During a
+    /// checkout, the directory may have entries of both trees.
     #[serde(rename = "towards")]
     pub(super) unfinished_target: Option<(TreeId, NodeId)>,
-    /// Ids of unfinished checkouts, which the names of their temporary files contain: see `temporary_files.rs`.
+    /// Ids of unfinished checkouts. The names of their temporary files contain these ids, see `temporary_files.rs`.
     #[serde(default, rename = "marks")]
     pub(super) checkout_ids: Vec<String>,
 }
 
-/// Tree that a directory holds.
+/// Tree that a directory holds according to its checkout state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheckedOutTree {
     pub(super) tree: TreeId,
@@ -70,6 +76,7 @@ impl CheckedOutTree {
 }
 
 impl CheckoutState {
+    /// Returns the tree of the directory.
     pub(super) fn checked_out_tree(&self) -> Option<CheckedOutTree> {
         let (tree, times) = self.tree?;
         Some(CheckedOutTree { tree, times, snapshot: self.snapshot })
@@ -77,6 +84,7 @@ impl CheckoutState {
 }
 
 impl<'s> TrackedDirectory<'s> {
+    /// Resolves the path of a directory, which must exist. Does not read its state.
     pub(super) fn of(store: &'s Store, directory: &Path) -> Result<Self> {
         let path = std::fs::canonicalize(directory).context("find", directory)?;
         let mut id = [0; 16];
@@ -89,7 +97,7 @@ impl<'s> TrackedDirectory<'s> {
         rustix::fs::open(&self.path, OPEN_FLAGS, Mode::empty()).context("open", &self.path)
     }
 
-    /// Opens the directory itself; through `reader` if its mode denies access.
+    /// Opens the directory itself, through `reader` if its mode denies access.
     pub(super) fn open_for(&self, reader: &dyn DirectoryReader) -> Result<OwnedFd> {
         let opened = rustix::fs::open(&self.path, OPEN_FLAGS, Mode::empty());
         let (Err(Errno::ACCESS), Some(parent), Some(name)) =
@@ -102,8 +110,8 @@ impl<'s> TrackedDirectory<'s> {
         reader.open_directory(parent.as_fd(), name.as_bytes()).context("open", &self.path)
     }
 
-    /// Opens the directory for changes. If its mode denies access to its owner, the missing bits are added
-    /// and the former mode is returned.
+    /// Opens the directory for changes. If its mode denies access to its owner, adds the missing bits and returns the
+    /// former mode, which the caller must restore.
     pub(super) fn open_with_owner_access(&self) -> Result<(OwnedFd, Option<Mode>)> {
         let opened = rustix::fs::open(&self.path, OPEN_FLAGS, Mode::empty());
         let (Err(Errno::ACCESS), Some(parent), Some(name)) =
@@ -118,12 +126,14 @@ impl<'s> TrackedDirectory<'s> {
         Ok((root, mode))
     }
 
+    /// Returns the path of the file with the checkout state.
     fn state_file(&self) -> PathBuf {
         let name: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
         self.store.path().join("directories").join(name)
     }
 
-    /// Returns the state of the directory, open as `root`, if its content is still in the store.
+    /// Returns the checkout state of the directory, which is open as `root`; `None` if there is none, or if one of its
+    /// trees is no longer in the store.
     pub(super) fn checkout_state(&self, root: &OwnedFd) -> Result<Option<CheckoutState>> {
         let Some(checkout_state) = self.recorded_state(root)? else { return Ok(None) };
         let index = &self.store.inner.index;
@@ -138,19 +148,20 @@ impl<'s> TrackedDirectory<'s> {
         Ok(Some(checkout_state))
     }
 
-    /// Returns the ids of checkouts that may have left files in the directory, even if their trees are no
-    /// longer in the store.
+    /// Returns the ids of unfinished checkouts, which may have left temporary files in the directory. Their trees may
+    /// no longer be in the store.
     pub(super) fn unfinished_checkouts(&self, root: &OwnedFd) -> Result<Vec<String>> {
         Ok(self.recorded_state(root)?.map(|checkout_state| checkout_state.checkout_ids).unwrap_or_default())
     }
 
-    /// Returns the recorded state, unless it is of another directory at the same path.
+    /// Returns the recorded checkout state, even if its trees are no longer in the store. Returns `None` if there is
+    /// none, if it cannot be decoded, or if it belongs to a former directory at the same path.
     pub(super) fn recorded_state(&self, root: &OwnedFd) -> Result<Option<CheckoutState>> {
         let file = self.state_file();
         let text = match std::fs::read(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            // An unreadable state must not be mistaken for a missing one.
+            // A state that cannot be read must not be treated as missing.
             Err(error) => return Err(error).context("read", &file),
         };
         let Ok(checkout_state) = serde_json::from_slice::<CheckoutState>(&text) else { return Ok(None) };
@@ -158,12 +169,14 @@ impl<'s> TrackedDirectory<'s> {
         Ok((!is_other).then_some(checkout_state))
     }
 
+    /// Returns the inode number of the directory.
     fn inode(&self, root: &OwnedFd) -> Result<u64> {
         Ok(fstat(root).context("stat", &self.path)?.st_ino)
     }
 
-    /// Records the state of the directory, open as `root`: its tree, and the target of a checkout in
-    /// progress. Replaced atomically; not synced, because it can be recovered by reading the files.
+    /// Records the checkout state of the directory, which is open as `root`: its tree, and the target of an unfinished
+    /// checkout. Replaces the state file atomically, but does not sync it. The next snapshot of the directory records a
+    /// lost state again.
     pub(super) fn set_checkout_state(
         &self,
         root: &OwnedFd,
@@ -175,8 +188,8 @@ impl<'s> TrackedDirectory<'s> {
         let checkout_state = CheckoutState {
             path: self.path.to_string_lossy().into_owned(),
             inode,
-            tree: tree.map(|content| (content.tree, content.times)),
-            snapshot: tree.and_then(|content| content.snapshot),
+            tree: tree.map(|tree| (tree.tree, tree.times)),
+            snapshot: tree.and_then(|tree| tree.snapshot),
             unfinished_target,
             checkout_ids,
         };
@@ -187,7 +200,7 @@ impl<'s> TrackedDirectory<'s> {
         std::fs::rename(&new, &path).context("rename", &new)
     }
 
-    /// Restores a former state, or removes it. The ids of unfinished checkouts are kept.
+    /// Restores a former checkout state; `None` removes the state. Keeps the ids of unfinished checkouts.
     pub(super) fn restore_state(&self, root: &OwnedFd, before: Option<CheckoutState>) -> Result<()> {
         let checkout_ids = self.unfinished_checkouts(root)?;
         match before {
@@ -197,7 +210,7 @@ impl<'s> TrackedDirectory<'s> {
                 before.unfinished_target,
                 checkout_ids,
             ),
-            // Temporary files of such checkouts may exist; the next one removes them.
+            // Unfinished checkouts may have left temporary files, which the next checkout removes by these ids.
             None if !checkout_ids.is_empty() => self.set_checkout_state(root, None, None, checkout_ids),
             None => match std::fs::remove_file(self.state_file()) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -206,8 +219,8 @@ impl<'s> TrackedDirectory<'s> {
         }
     }
 
-    /// Removes the stat records if the tree that they belong to, that of the root's record, is no longer in the store.
-    /// Returns true if there are usable records.
+    /// Removes all stat records if their tree, the tree in the record of the root, is no longer in the store. Returns
+    /// true if there are usable records.
     pub(super) fn drop_stale_records(&self) -> StoreResult<bool> {
         let usable = match self.stat_record(b"")? {
             Some(root) => {
@@ -224,16 +237,17 @@ impl<'s> TrackedDirectory<'s> {
         Ok(usable)
     }
 
-    /// Returns the stat record of the directory at `path`.
+    /// Returns the stat record of the directory at `path`, relative to the tracked directory; `None` if there is none,
+    /// or if it cannot be decoded.
     pub(super) fn stat_record(&self, path: &[u8]) -> StoreResult<Option<StatRecord>> {
         let index = &self.store.inner.index;
         let txn = index.read()?;
         let bytes = index.stats.get(&txn, &key(&self.id, path))?;
-        // An undecodable record is ignored: the files are read again.
+        // Without a record, the files are read again.
         Ok(bytes.and_then(|bytes| StatRecord::decode(bytes).ok()))
     }
 
-    /// Replaces and removes stat records.
+    /// Writes stat records by path; `None` removes a record.
     pub(super) fn update_stat_records(&self, changed: &[(Vec<u8>, Option<StatRecord>)]) -> StoreResult<()> {
         if changed.is_empty() {
             return Ok(());
@@ -255,7 +269,7 @@ impl<'s> TrackedDirectory<'s> {
         index.commit(txn)
     }
 
-    /// Removes all stat records: they belong to a tree that is no longer in the store.
+    /// Removes all stat records of the directory.
     fn remove_stat_records(&self) -> StoreResult<()> {
         let index = &self.store.inner.index;
         let is_empty = {

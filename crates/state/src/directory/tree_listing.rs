@@ -1,4 +1,5 @@
-//! Entries of a directory in a tree of the store. They stay encoded, because most are only compared.
+//! Listings of directories in trees of the store, for comparisons. Entries stay encoded, because most of them are
+//! equal.
 
 use std::sync::Arc;
 
@@ -7,13 +8,14 @@ use crate::id::NodeId;
 use crate::page::EncodedList;
 use crate::store::Store;
 
-/// Ids of a tree and of its times.
+/// Ids of a directory's node and of the node with its modification times.
 pub(super) type TreeIds = (NodeId, NodeId);
 
 /// All entries of a directory in a tree, sorted by name.
 #[derive(Default)]
 pub(super) struct Listing {
-    /// Lists of the directory at level 0 (`page.rs`), each with the list of its times.
+    /// Lists of encoded entries in order, each with the list of their times. A long directory has several lists, see
+    /// `page.rs`.
     leaves: Vec<(Arc<EncodedList>, Arc<EncodedList>)>,
 }
 
@@ -21,11 +23,13 @@ pub(super) struct Listing {
 #[derive(Clone, Copy)]
 pub(super) struct ListedEntry<'l> {
     pub(super) name: &'l [u8],
+    /// Encoded [`NodeRef`](crate::node::NodeRef).
     pub(super) node_ref: &'l [u8],
+    /// Encoded [`EntryTime`](crate::page::EntryTime).
     pub(super) time: &'l [u8],
 }
 
-/// A name with its entries in the old and the new tree.
+/// Entries with the same name in the old and the new tree. At least one of them exists.
 pub(super) struct EntryPair<'l> {
     pub(super) name: &'l [u8],
     pub(super) before: Option<ListedEntry<'l>>,
@@ -33,7 +37,7 @@ pub(super) struct EntryPair<'l> {
 }
 
 impl Listing {
-    /// Reads the entries of a directory; empty for `None`.
+    /// Reads the entries of a directory; returns an empty listing for `None`.
     pub(super) fn of(store: &Store, directory: Option<TreeIds>) -> Result<Self> {
         let mut listing = Self::default();
         if let Some((node, times)) = directory {
@@ -45,12 +49,14 @@ impl Listing {
         Ok(listing)
     }
 
+    /// Iterates over the entries, sorted by name.
     pub(super) fn iter(&self) -> impl Iterator<Item = ListedEntry<'_>> {
         self.leaves
             .iter()
             .flat_map(|(list, times)| (0..list.len()).map(|index| listed_entry(list, times, index)))
     }
 
+    /// Returns the entry with this name.
     pub(super) fn get(&self, name: &[u8]) -> Option<ListedEntry<'_>> {
         let ends_before = |(list, _): &(Arc<EncodedList>, Arc<EncodedList>)| {
             list.len().checked_sub(1).is_none_or(|last| list.name(last) < name)
@@ -60,12 +66,13 @@ impl Listing {
     }
 }
 
+/// Returns the entry at `index` of a list and its times.
 fn listed_entry<'l>(list: &'l EncodedList, times: &'l EncodedList, index: usize) -> ListedEntry<'l> {
     ListedEntry { name: list.name(index), node_ref: list.body(index), time: times.body(index) }
 }
 
 impl EntryPair<'_> {
-    /// Returns true if both trees have the same entry.
+    /// Returns true if both trees have an entry with this name, and the entries and their times are equal.
     pub(super) fn is_same(&self) -> bool {
         match (self.before, self.after) {
             (Some(before), Some(after)) => before.node_ref == after.node_ref && before.time == after.time,
@@ -74,7 +81,8 @@ impl EntryPair<'_> {
     }
 }
 
-/// Pairs the entries of two listings by name. Removed entries come first, to free space.
+/// Pairs the entries of two listings by name. Returns entries that only the old tree has first, so that their removal
+/// frees space for the others.
 pub(super) fn pairs<'l>(old: &'l Listing, new: &'l Listing) -> Vec<EntryPair<'l>> {
     let (mut removed, mut present) = (Vec::new(), Vec::new());
     let mut before = old.iter().peekable();

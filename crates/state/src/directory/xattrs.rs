@@ -1,4 +1,7 @@
-//! User extended attributes of open files.
+//! Extended attributes of open files in the namespace `user`.
+//!
+//! An overlay file system that is mounted with `userxattr` keeps its own data in attributes `user.overlay.*` of its
+//! layers (lower and upper directories). Attributes of users with this prefix are escaped in a layer.
 
 use std::borrow::Cow;
 use std::os::fd::AsFd;
@@ -9,7 +12,7 @@ use rustix::io::Errno;
 use crate::node::Xattrs;
 use crate::platform::XATTR_NOT_FOUND;
 
-/// Reads the `user.*` attributes. Empty if the file system does not support any.
+/// Reads the `user.*` attributes. Returns none if the file system does not support attributes.
 pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
     let mut xattrs = Xattrs::new();
     let mut names = Vec::new();
@@ -27,7 +30,7 @@ pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
                 value.truncate(length);
                 xattrs.insert(name.to_vec(), value);
             }
-            // Removed in between.
+            // The attribute was removed after the names were listed.
             Err(XATTR_NOT_FOUND) => {}
             Err(error) => return Err(error),
         }
@@ -38,12 +41,13 @@ pub(super) fn read(file: impl AsFd) -> Result<Xattrs, Errno> {
 /// Attributes that a file may have before [`write`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExistingXattrs {
-    /// None: the file was just created.
+    /// None, because the file was just created.
     None,
+    /// Any, so `write` must remove other attributes.
     Possible,
 }
 
-/// Sets the `user.*` attributes of a file to `xattrs`. Removes others if there may be any.
+/// Sets the `user.*` attributes of a file to `xattrs`. Removes other `user.*` attributes if there may be any.
 pub(super) fn write(file: impl AsFd, xattrs: &Xattrs, existing: ExistingXattrs) -> Result<(), Errno> {
     if existing == ExistingXattrs::Possible {
         for name in read(&file)?.keys().filter(|name| !xattrs.contains_key(*name)) {
@@ -56,11 +60,11 @@ pub(super) fn write(file: impl AsFd, xattrs: &Xattrs, existing: ExistingXattrs) 
     Ok(())
 }
 
-/// Prefix of the kernel's overlay attributes on a mount with `userxattr`.
+/// Prefix of the attributes that an overlay mounted with `userxattr` uses.
 const OVERLAY_PREFIX: &[u8] = b"user.overlay.";
 
-/// Escapes attributes for a layer of an overlay: a name that the kernel would take for its own gets another
-/// `overlay.`, which the kernel strips again.
+/// Escapes attributes for a layer of an overlay: inserts `overlay.` after the prefix in names that the kernel would
+/// interpret. The kernel removes it again when a process reads the attribute through the overlay.
 pub(super) fn escape(xattrs: &Xattrs) -> Cow<'_, Xattrs> {
     if !xattrs.keys().any(|name| name.starts_with(OVERLAY_PREFIX)) {
         return Cow::Borrowed(xattrs);
@@ -72,7 +76,7 @@ pub(super) fn escape(xattrs: &Xattrs) -> Cow<'_, Xattrs> {
     Cow::Owned(xattrs.iter().map(|(name, value)| (escaped(name), value.clone())).collect())
 }
 
-/// Reverses [`escape`] for a file in a layer of an overlay. The kernel's own attributes are dropped.
+/// Reverses [`escape`] for a file in a layer of an overlay. Drops the attributes that the overlay itself uses.
 pub(super) fn unescape(xattrs: Xattrs) -> Xattrs {
     let unescaped = |name: Vec<u8>| match name.strip_prefix(OVERLAY_PREFIX) {
         Some(rest) => rest.strip_prefix(b"overlay.").map(|rest| [OVERLAY_PREFIX, rest].concat()),
@@ -90,11 +94,11 @@ mod tests {
         let names = ["user.a", "user.overlay.opaque", "user.overlay.overlay.x", "user.overlayed"];
         let xattrs: Xattrs = names.iter().map(|name| (name.as_bytes().to_vec(), b"y".to_vec())).collect();
         let escaped = escape(&xattrs).into_owned();
-        let wanted =
+        let expected =
             ["user.a", "user.overlay.overlay.opaque", "user.overlay.overlay.overlay.x", "user.overlayed"];
-        assert!(wanted.iter().all(|name| escaped.contains_key(name.as_bytes())), "{escaped:?}");
+        assert!(expected.iter().all(|name| escaped.contains_key(name.as_bytes())), "{escaped:?}");
         assert_eq!(unescape(escaped), xattrs);
-        let kernels = Xattrs::from([(b"user.overlay.origin".to_vec(), Vec::new())]);
-        assert_eq!(unescape(kernels), Xattrs::new());
+        let overlay_attributes = Xattrs::from([(b"user.overlay.origin".to_vec(), Vec::new())]);
+        assert_eq!(unescape(overlay_attributes), Xattrs::new());
     }
 }

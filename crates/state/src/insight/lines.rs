@@ -1,4 +1,4 @@
-//! Line differences of file contents, with bounded work.
+//! Line differences of text files. Files above [`LINE_DIFF_MAX`] are not compared, so the work is bounded.
 
 use imara_diff::{Algorithm, Diff, Hunk, InternedInput};
 
@@ -8,21 +8,23 @@ use crate::tree::Tree;
 
 /// Largest file in bytes that is compared line by line.
 pub const LINE_DIFF_MAX: u64 = 8 << 20;
-/// Number of leading bytes that decide whether a file is text; the same as in git.
+/// Number of leading bytes that determine if a file is text; the same as in git.
 const SNIFF_LEN: usize = 8000;
 
 /// Content of an entry for a line diff.
 pub(crate) enum Content {
-    /// Not a file, or no entry.
+    /// There is no entry, or it is not a file.
     None,
+    /// Whole content of a text file.
     Text(Vec<u8>),
     Binary,
+    /// Text file above [`LINE_DIFF_MAX`], which is not read.
     TooLarge,
 }
 
 impl Content {
-    /// Reads a file of up to [`LINE_DIFF_MAX`] bytes as a whole, even if it is binary. Of a larger file, reads only the
-    /// beginning, to tell whether it is text.
+    /// Reads the whole content of a file of up to [`LINE_DIFF_MAX`] bytes. Of a larger file, reads only the first
+    /// bytes, which determine if it is text.
     pub(crate) fn of_file(tree: &Tree, entry: Option<&Entry>) -> Result<Self> {
         let Some(Node::File(file)) = entry.map(|entry| &entry.node) else { return Ok(Self::None) };
         if file.size() <= LINE_DIFF_MAX {
@@ -41,7 +43,7 @@ impl Content {
         }
     }
 
-    /// Returns the text to compare: empty if there is no file; `None` if the content is binary or too large.
+    /// Returns the text to compare. It is empty if there is no file, and `None` if the content is binary or too large.
     pub(crate) fn text(&self) -> Option<&[u8]> {
         match self {
             Self::None => Some(b""),
@@ -51,7 +53,7 @@ impl Content {
     }
 }
 
-/// Returns true if an entry is a text file, judged by its first bytes.
+/// Returns true if an entry is a file and its first bytes are text.
 pub(crate) fn is_text(tree: &Tree, entry: Option<&Entry>) -> Result<bool> {
     match entry.map(|entry| &entry.node) {
         Some(Node::File(file)) => Ok(!is_binary(&tree.read_range(file, 0, SNIFF_LEN as u64)?)),
@@ -59,6 +61,7 @@ pub(crate) fn is_text(tree: &Tree, entry: Option<&Entry>) -> Result<bool> {
     }
 }
 
+/// Returns true if content that begins with `start` is binary: if it has a NUL in its first [`SNIFF_LEN`] bytes.
 fn is_binary(start: &[u8]) -> bool {
     start.iter().take(SNIFF_LEN).any(|byte| *byte == 0)
 }
@@ -70,9 +73,10 @@ pub(crate) struct LineDiff<'t> {
 }
 
 impl<'t> LineDiff<'t> {
+    /// Compares two texts.
     pub(crate) fn new(old: &'t [u8], new: &'t [u8]) -> Self {
-        // Filled by hand: the constructor reserves memory by extrapolating from the first lines, which a file
-        // with short first lines can drive to gigabytes.
+        // `InternedInput::new` would estimate the number of lines from the first lines. For a file whose first lines
+        // are short, it could reserve gigabytes.
         let mut input = InternedInput::default();
         input.update_before(lines(old));
         input.update_after(lines(new));
@@ -81,18 +85,22 @@ impl<'t> LineDiff<'t> {
         Self { input, diff }
     }
 
+    /// Returns the number of lines that only the new text has.
     pub(crate) fn added(&self) -> u64 {
         self.diff.count_additions().into()
     }
 
+    /// Returns the number of lines that only the old text has.
     pub(crate) fn removed(&self) -> u64 {
         self.diff.count_removals().into()
     }
 
+    /// Returns the number of lines of the old text.
     pub(crate) fn old_lines(&self) -> usize {
         self.input.before.len()
     }
 
+    /// Returns the ranges of lines that differ, in order.
     pub(crate) fn hunks(&self) -> impl Iterator<Item = Hunk> {
         self.diff.hunks()
     }
@@ -113,6 +121,7 @@ impl<'t> LineDiff<'t> {
     }
 }
 
+/// Splits a text into lines with their newlines.
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split_inclusive(|byte| *byte == b'\n')
 }
@@ -127,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_counted_with_their_ends() {
+    fn line_ends_are_part_of_a_line() {
         assert_eq!(counts("", ""), (0, 0));
         assert_eq!(counts("", "a\nb"), (2, 0));
         assert_eq!(counts("a\nb\n", "a\nb"), (1, 1));
@@ -143,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_start_of_a_file_decides_whether_it_is_text() {
+    fn only_the_first_bytes_determine_if_a_file_is_text() {
         assert!(is_binary(b"a\0b") && !is_binary(b"") && !is_binary(b"\xff\xfe"));
-        let mut late = vec![b'a'; SNIFF_LEN];
-        late.push(0);
-        assert!(!is_binary(&late));
-        late[SNIFF_LEN - 1] = 0;
-        assert!(is_binary(&late));
+        let mut content = vec![b'a'; SNIFF_LEN];
+        content.push(0);
+        assert!(!is_binary(&content));
+        content[SNIFF_LEN - 1] = 0;
+        assert!(is_binary(&content));
     }
 
     #[test]

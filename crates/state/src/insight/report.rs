@@ -1,7 +1,7 @@
-//! Data types of the insight diff.
+//! Data types of the insight diff: a diff with line counts, sizes and risk notes for each change.
 //!
-//! Described field by field in `docs/insight.md`: if the meaning of something changes, raise
-//! [`INSIGHT_VERSION`] and document it there. New fields and codes may be added without that.
+//! `docs/insight.md` describes each field. If the meaning of a field or code changes, raise [`INSIGHT_VERSION`] and
+//! describe the change there. A new field or code needs no new version.
 
 use std::collections::BTreeMap;
 
@@ -21,51 +21,52 @@ pub const INSIGHT_VERSION: u32 = 2;
 pub struct InsightDiff {
     /// [`INSIGHT_VERSION`] of the writer.
     pub version: u32,
-    /// The tree before.
+    /// Id of the old tree.
     pub from: TreeId,
-    /// The tree after.
+    /// Id of the new tree.
     pub to: TreeId,
     /// Sums over all entries.
     pub totals: Totals,
-    /// Risks of the difference that do not belong to a single entry.
+    /// Risks of the whole diff, which do not belong to a single entry.
     pub notes: Vec<RiskNote>,
-    /// One for each difference, sorted by path.
+    /// Differences, sorted by path.
     pub entries: Vec<EntryInsight>,
 }
 
-/// One difference.
+/// Assessment of one difference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntryInsight {
-    /// Path of the entry, the new one for a rename.
+    /// Path of the entry; the new path for a rename.
     pub path: TreePath,
     /// Kind of the change.
     pub change: ChangeCode,
-    /// Path of a renamed entry before the rename.
+    /// Path before a rename; `None` for other changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renamed_from: Option<TreePath>,
-    /// Entry before the change.
+    /// Entry before the change; `None` if it was added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<EntrySummary>,
-    /// Entry after the change.
+    /// Entry after the change; `None` if it was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<EntrySummary>,
-    /// Kind of content; `None` if neither side is a file. Binary if either side is.
+    /// Kind of content: binary if the old or the new content is binary, or else text. `None` if neither entry is a
+    /// file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentCode>,
     /// Number of lines that only the new text has; `None` if lines were not compared.
     pub lines_added: Option<u64>,
     /// Number of lines that only the old text has; `None` if lines were not compared.
     pub lines_removed: Option<u64>,
-    /// True if a file is larger than [`LINE_DIFF_MAX`](super::LINE_DIFF_MAX): lines were not compared, and not searched
-    /// for secrets.
+    /// True if a text file is larger than [`LINE_DIFF_MAX`](super::LINE_DIFF_MAX), so that its lines were not compared
+    /// and not searched for secrets.
     pub too_large: bool,
     /// Change of the size of file content in bytes.
     pub size_change: i64,
-    /// Risk notes.
+    /// Risks of this difference.
     pub notes: Vec<RiskNote>,
 }
 
-/// One side of a difference.
+/// Properties of the old or the new entry of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EntrySummary {
     /// Kind of the entry.
@@ -78,6 +79,7 @@ pub struct EntrySummary {
 }
 
 impl EntrySummary {
+    /// Summarises an entry.
     pub(super) fn of(entry: &Entry) -> Self {
         let kind = match entry.node.kind() {
             NodeKind::File => EntryCode::File,
@@ -118,9 +120,9 @@ pub enum ChangeCode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentCode {
-    /// No NUL in its first 8000 bytes.
+    /// Content without a NUL in the first 8000 bytes.
     Text,
-    /// Anything else.
+    /// Content with a NUL in the first 8000 bytes.
     Binary,
 }
 
@@ -133,38 +135,38 @@ pub enum RiskCode {
     BecameExecutable,
     /// An entry gained a set-user-id or set-group-id bit.
     SetIdBit,
-    /// A symlink with an absolute target, or with more `..` components than it is deep.
+    /// A symlink points outside of the tree: its target is absolute, or leads above the root with `..`.
     SymlinkLeavesTree,
-    /// A file that declares dependencies.
+    /// A file that declares dependencies changed, such as `Cargo.toml`.
     DependencyManifest,
-    /// A file that pins dependencies.
+    /// A file with exact versions of dependencies changed, such as `Cargo.lock`.
     LockFile,
-    /// Configuration of continuous integration.
+    /// Configuration of continuous integration changed.
     CiConfig,
-    /// A file that runs when the project is built.
+    /// A file that runs when the project is built changed.
     BuildScript,
-    /// A file of a git repository that makes git run code: its configuration, or a hook.
+    /// A file that makes git run code changed: the configuration of a repository, or a hook.
     GitCode,
-    /// An added line that looks like a secret.
+    /// An added line looks like a secret.
     SecretLikeContent,
-    /// Most of a large file was deleted, or a large number of files.
+    /// Most lines of a large file were deleted, or a large number of files.
     LargeDeletion,
-    /// Text was replaced by binary content.
+    /// Binary content replaced text.
     BinaryReplacedText,
 }
 
-/// A risk and its location.
+/// Risk of a change, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RiskNote {
     /// Kind of the risk.
     pub code: RiskCode,
-    /// Line number in the new text, counted from 1.
+    /// Line number in the new text, counted from 1; `None` if the risk does not concern one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// Pattern that the line matches. The line itself is never part of a note.
+    /// Pattern of secrets that the line matches; `None` for other risks. The line itself is never part of a note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<SecretPattern>,
-    /// Entry below a renamed directory.
+    /// Path of an entry below a renamed directory that the risk concerns; `None` if it concerns the difference itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<TreePath>,
 }
@@ -177,39 +179,40 @@ impl From<RiskCode> for RiskNote {
 
 /// Sums over the entries of an insight diff.
 ///
-/// The REST API has its own copy, `DiffTotals` of `crates/api`, because that crate must stay light and does
-/// not depend on this one; the server converts.
+/// The REST API has its own type for this, `DiffTotals` in `crates/api`, because that crate must not depend on this
+/// one. The server converts one to the other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Entries added, directories included.
+    /// Number of added entries, including directories.
     pub added: u64,
-    /// Entries removed, directories included.
+    /// Number of removed entries, including directories.
     pub removed: u64,
-    /// Files and symlinks modified.
+    /// Number of modified files and symlinks.
     pub modified: u64,
-    /// Entries that changed their kind.
+    /// Number of entries that changed their kind.
     pub type_changed: u64,
-    /// Entries with a change of mode or attributes only.
+    /// Number of entries of which only mode or extended attributes changed.
     pub mode_changed: u64,
-    /// Files and directories renamed; a directory counts once.
+    /// Number of renamed files and directories. A directory counts as one entry.
     pub renamed: u64,
-    /// Files removed, directories and symlinks not included.
+    /// Number of removed files, without directories and symlinks.
     pub files_removed: u64,
-    /// Lines added, where lines were compared.
+    /// Number of added lines in files whose lines were compared.
     pub lines_added: u64,
-    /// Lines removed, where lines were compared.
+    /// Number of removed lines in files whose lines were compared.
     pub lines_removed: u64,
-    /// Entries with binary content.
+    /// Number of entries with binary content.
     pub binary: u64,
-    /// Entries too large to compare lines.
+    /// Number of text files that are too large to compare lines.
     pub too_large: u64,
     /// Change of the size of file content in bytes.
     pub size_change: i64,
-    /// Number of notes by kind; kinds without any are absent.
+    /// Number of notes by kind of risk. Kinds without notes are absent.
     pub notes: BTreeMap<RiskCode, u64>,
 }
 
 impl Totals {
+    /// Adds an entry to the sums.
     pub(super) fn count(&mut self, entry: &EntryInsight) {
         let counter = match entry.change {
             ChangeCode::Added => &mut self.added,
@@ -230,6 +233,7 @@ impl Totals {
         self.count_notes(&entry.notes);
     }
 
+    /// Adds notes to the sums.
     pub(super) fn count_notes(&mut self, notes: &[RiskNote]) {
         for note in notes {
             *self.notes.entry(note.code).or_insert(0) += 1;
@@ -237,7 +241,7 @@ impl Totals {
     }
 }
 
-/// Permission bits in the notation of `chmod`.
+/// Serialisation of permission bits as four octal digits.
 mod octal {
     use super::{Deserialize, Deserializer, Serializer};
 
@@ -245,11 +249,12 @@ mod octal {
         serializer.collect_str(&format_args!("{mode:04o}"))
     }
 
+    /// Accepted JSON values.
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Form {
         Digits(String),
-        /// Number as in version 1, which stored episodes may contain.
+        /// Number, as in version 1. Stored episodes (steps of a search) may contain insight diffs of that version.
         Number(u16),
     }
 
@@ -261,7 +266,7 @@ mod octal {
     }
 }
 
-/// A path inside a tree. Serialised as text, quoted by [`quote_path`] if needed.
+/// Path inside a tree. Serialised as text that is quoted by [`quote_path`] if necessary.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreePath(pub Vec<u8>);
 

@@ -1,10 +1,10 @@
-//! Risks visible in names, modes and link targets.
+//! Risks of a change that its path, mode or symlink target shows, without its content.
 
 use crate::entry::{Entry, Node};
 use crate::insight::RiskCode;
 use crate::node::NodeKind;
 
-/// Names of files that declare dependencies. This and the following lists are in lower case.
+/// Names of files that declare dependencies. This list and the following lists are in lower case.
 const MANIFESTS: [&str; 31] = [
     "bower.json",
     "build.gradle",
@@ -38,8 +38,10 @@ const MANIFESTS: [&str; 31] = [
     "setup.py",
     "vcpkg.json",
 ];
+/// Endings of the names of files that declare dependencies.
 const MANIFEST_ENDINGS: [&str; 5] = [".csproj", ".fsproj", ".vbproj", ".gemspec", ".cabal"];
 
+/// Names of files with exact versions of dependencies.
 const LOCK_FILES: [&str; 26] = [
     "bun.lock",
     "bun.lockb",
@@ -69,6 +71,7 @@ const LOCK_FILES: [&str; 26] = [
     "yarn.lock",
 ];
 
+/// Names of files that configure continuous integration.
 const CI_FILES: [&str; 18] = [
     ".appveyor.yml",
     ".cirrus.yml",
@@ -89,7 +92,7 @@ const CI_FILES: [&str; 18] = [
     "jenkinsfile",
     "wercker.yml",
 ];
-/// Directories whose files configure continuous integration, anywhere in the tree.
+/// Directories with configuration of continuous integration, at any depth of the tree.
 const CI_DIRECTORIES: [&str; 12] = [
     ".buildkite",
     ".ci",
@@ -105,6 +108,7 @@ const CI_DIRECTORIES: [&str; 12] = [
     ".woodpecker",
 ];
 
+/// Names of files that run when a project is built.
 const BUILD_SCRIPTS: [&str; 40] = [
     "build.gradle",
     "build.gradle.kts",
@@ -147,12 +151,13 @@ const BUILD_SCRIPTS: [&str; 40] = [
     "workspace.bazel",
     "wscript",
 ];
-/// Names of Bazel files; in lower case these are ordinary names.
+/// Names of Bazel files, in exact case: in lower case, they are common names of other files.
 const BUILD_SCRIPTS_EXACT: [&[u8]; 2] = [b"BUILD", b"WORKSPACE"];
+/// Endings of the names of files that run when a project is built.
 const BUILD_ENDINGS: [&str; 6] = [".bazel", ".bzl", ".cmake", ".dockerfile", ".mk", ".ninja"];
 
-/// Returns the risks of a path because of tools that act on it. Case is ignored, because some tools ignore
-/// it.
+/// Returns the risks of a change of the file at `path`, if tools treat files with such a path specially. Ignores case,
+/// because some tools do.
 pub(crate) fn path_risks(path: &[u8]) -> Vec<RiskCode> {
     let exact_name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let path = String::from_utf8_lossy(path).to_ascii_lowercase();
@@ -181,6 +186,7 @@ pub(crate) fn path_risks(path: &[u8]) -> Vec<RiskCode> {
     risks
 }
 
+/// Returns true if the name has one of these endings.
 fn has_ending(name: &str, endings: &[&str]) -> bool {
     endings.iter().any(|ending| name.ends_with(ending))
 }
@@ -198,7 +204,7 @@ fn is_git_code(path: &str) -> bool {
     let Some(git) = parts.iter().position(|part| *part == ".git") else { return false };
     match parts[git + 1..] {
         ["config" | "config.worktree"] | ["hooks", _, ..] => true,
-        // The name of a submodule can contain slashes, and its repository can have submodules of its own.
+        // The name of a submodule can contain slashes, and a submodule can have further submodules.
         ["modules", _, .., "config" | "config.worktree"] | ["worktrees", _, .., "config.worktree"] => true,
         ["modules", _, ref inside @ ..] => {
             inside.iter().position(|part| *part == "hooks").is_some_and(|hooks| hooks + 1 < inside.len())
@@ -207,6 +213,7 @@ fn is_git_code(path: &str) -> bool {
     }
 }
 
+/// Returns true if the path is below a directory with this path, at any depth of the tree.
 fn is_below(path: &str, directory: &str) -> bool {
     let byte_at = |index: usize| path.as_bytes().get(index).copied();
     path.match_indices(directory).any(|(start, _)| {
@@ -215,10 +222,12 @@ fn is_below(path: &str, directory: &str) -> bool {
     })
 }
 
+/// Execute bits of user, group and others.
 const EXECUTE: u16 = 0o111;
+/// Set-user-id and set-group-id bits.
 const SET_ID: u16 = 0o6000;
 
-/// Returns the risks of the new state of an entry.
+/// Returns the risks in the mode or symlink target of the new entry at `path`. `old` is the entry before the change.
 pub(crate) fn entry_risks(path: &[u8], old: Option<&Entry>, new: &Entry) -> Vec<RiskCode> {
     let mut risks = Vec::new();
     let mode = |entry: &Entry| match entry.node.kind() {
@@ -246,8 +255,8 @@ pub(crate) fn entry_risks(path: &[u8], old: Option<&Entry>, new: &Entry) -> Vec<
     risks
 }
 
-/// Returns the risks that an entry gained or lost because a directory above it was moved: its path was `old_path`, and
-/// is `new_path`.
+/// Returns the risks that an entry gained or lost because a directory above it was renamed, so that its path changed
+/// from `old_path` to `new_path`. Returns none for a directory.
 pub(crate) fn moved_risks(old_path: &[u8], new_path: &[u8], entry: &Entry) -> Vec<RiskCode> {
     if matches!(entry.node, Node::Directory(_)) {
         return Vec::new();
@@ -265,8 +274,8 @@ pub(crate) fn moved_risks(old_path: &[u8], new_path: &[u8], entry: &Entry) -> Ve
     risks
 }
 
-/// Returns true if a symlink at `path` points outside the tree, judged by its text alone. A link through
-/// another link may leave the tree undetected, so it must be contained where links are followed.
+/// Returns true if the text of a symlink at `path` leads outside of the tree. Does not resolve other symlinks in the
+/// target, so it does not detect all such symlinks. A program that follows symlinks must check them itself.
 fn leaves_tree(path: &[u8], target: &[u8]) -> bool {
     if target.starts_with(b"/") {
         return true;
@@ -288,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_tools_act_on_are_known() {
+    fn paths_with_a_risk_are_recognised() {
         use RiskCode::{BuildScript, CiConfig, DependencyManifest, GitCode, LockFile};
         for (path, risks) in [
             ("Cargo.toml", &[DependencyManifest][..]),
@@ -338,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_symlink_may_climb_no_higher_than_the_root() {
+    fn a_symlink_that_leads_above_the_root_leaves_the_tree() {
         for (path, target, leaves) in [
             ("link", "/etc/passwd", true),
             ("link", "..", true),

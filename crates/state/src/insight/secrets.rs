@@ -1,7 +1,8 @@
 //! Detection of secrets in text.
 //!
-//! Well-known tokens are recognised by their prefix and alphabet; other values only if they are assigned to a
-//! name such as `password` and are too irregular for a word. The secret itself is never part of the result.
+//! Tokens of known providers are recognised by their prefix and their characters. Other values are recognised only if
+//! they are assigned to a name such as `password`, and are random enough (by their entropy). The secret itself is never
+//! part of the result.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,7 @@ pub enum SecretPattern {
     GitlabToken,
     /// A Slack token.
     SlackToken,
-    /// A key that starts with `sk-`, as OpenAI's and Anthropic's do.
+    /// A key that starts with `sk-`, such as the keys of OpenAI and Anthropic.
     SkKey,
     /// A live Stripe key.
     StripeKey,
@@ -34,7 +35,7 @@ pub enum SecretPattern {
     HuggingFaceToken,
     /// A signed JSON web token.
     JsonWebToken,
-    /// An irregular value assigned to a name like `password`, `secret` or `token`.
+    /// A random-looking value that is assigned to a name like `password`, `secret` or `token`.
     AssignedSecret,
 }
 
@@ -55,15 +56,17 @@ pub(crate) fn find(line: &[u8]) -> Vec<SecretPattern> {
     patterns
 }
 
+/// Returns true if `text` contains `part`.
 fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
+/// Returns true for bytes of a word: letters, digits, `_` and `-`.
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-/// Iterates over runs of letters, digits, `_` and `-`, with their positions.
+/// Iterates over the words of a line, with their offsets.
 fn words(line: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut offset = 0;
     std::iter::from_fn(move || {
@@ -74,68 +77,74 @@ fn words(line: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// Format of a token: its prefix, and the minimum length of the rest.
-struct Form {
+/// Format of the tokens of a provider.
+struct TokenFormat {
     pattern: SecretPattern,
     prefix: &'static [u8],
+    /// Minimum length after the prefix, in bytes.
     rest_min: usize,
+    /// Returns true for bytes that may follow the prefix.
     alphabet: fn(u8) -> bool,
 }
 
-const fn form(
+/// Creates a [`TokenFormat`].
+const fn token_format(
     pattern: SecretPattern,
     prefix: &'static [u8],
     rest_min: usize,
     alphabet: fn(u8) -> bool,
-) -> Form {
-    Form { pattern, prefix, rest_min, alphabet }
+) -> TokenFormat {
+    TokenFormat { pattern, prefix, rest_min, alphabet }
 }
 
 fn is_alphanumeric(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
 }
 
+/// Returns true for upper-case letters and digits.
 fn is_upper(byte: u8) -> bool {
     byte.is_ascii_uppercase() || byte.is_ascii_digit()
 }
 
-const FORMS: [Form; 23] = [
-    form(SecretPattern::AwsAccessKey, b"AKIA", 16, is_upper),
-    form(SecretPattern::AwsAccessKey, b"ASIA", 16, is_upper),
-    form(SecretPattern::GithubToken, b"ghp_", 36, is_alphanumeric),
-    form(SecretPattern::GithubToken, b"gho_", 36, is_alphanumeric),
-    form(SecretPattern::GithubToken, b"ghu_", 36, is_alphanumeric),
-    form(SecretPattern::GithubToken, b"ghs_", 36, is_alphanumeric),
-    form(SecretPattern::GithubToken, b"ghr_", 36, is_alphanumeric),
-    form(SecretPattern::GithubToken, b"github_pat_", 22, is_word),
-    form(SecretPattern::GitlabToken, b"glpat-", 20, is_word),
-    form(SecretPattern::SlackToken, b"xoxa-", 10, is_word),
-    form(SecretPattern::SlackToken, b"xoxb-", 10, is_word),
-    form(SecretPattern::SlackToken, b"xoxe-", 10, is_word),
-    form(SecretPattern::SlackToken, b"xoxp-", 10, is_word),
-    form(SecretPattern::SlackToken, b"xoxr-", 10, is_word),
-    form(SecretPattern::SlackToken, b"xoxs-", 10, is_word),
-    form(SecretPattern::SkKey, b"sk-", 20, is_word),
-    form(SecretPattern::StripeKey, b"sk_live_", 16, is_alphanumeric),
-    form(SecretPattern::StripeKey, b"rk_live_", 16, is_alphanumeric),
-    form(SecretPattern::GoogleApiKey, b"AIza", 35, is_word),
-    form(SecretPattern::NpmToken, b"npm_", 36, is_alphanumeric),
-    form(SecretPattern::PypiToken, b"pypi-", 50, is_word),
-    form(SecretPattern::HuggingFaceToken, b"hf_", 30, is_alphanumeric),
-    form(SecretPattern::GitlabToken, b"gldt-", 20, is_word),
+/// Formats of known tokens.
+const TOKEN_FORMATS: [TokenFormat; 23] = [
+    token_format(SecretPattern::AwsAccessKey, b"AKIA", 16, is_upper),
+    token_format(SecretPattern::AwsAccessKey, b"ASIA", 16, is_upper),
+    token_format(SecretPattern::GithubToken, b"ghp_", 36, is_alphanumeric),
+    token_format(SecretPattern::GithubToken, b"gho_", 36, is_alphanumeric),
+    token_format(SecretPattern::GithubToken, b"ghu_", 36, is_alphanumeric),
+    token_format(SecretPattern::GithubToken, b"ghs_", 36, is_alphanumeric),
+    token_format(SecretPattern::GithubToken, b"ghr_", 36, is_alphanumeric),
+    token_format(SecretPattern::GithubToken, b"github_pat_", 22, is_word),
+    token_format(SecretPattern::GitlabToken, b"glpat-", 20, is_word),
+    token_format(SecretPattern::SlackToken, b"xoxa-", 10, is_word),
+    token_format(SecretPattern::SlackToken, b"xoxb-", 10, is_word),
+    token_format(SecretPattern::SlackToken, b"xoxe-", 10, is_word),
+    token_format(SecretPattern::SlackToken, b"xoxp-", 10, is_word),
+    token_format(SecretPattern::SlackToken, b"xoxr-", 10, is_word),
+    token_format(SecretPattern::SlackToken, b"xoxs-", 10, is_word),
+    token_format(SecretPattern::SkKey, b"sk-", 20, is_word),
+    token_format(SecretPattern::StripeKey, b"sk_live_", 16, is_alphanumeric),
+    token_format(SecretPattern::StripeKey, b"rk_live_", 16, is_alphanumeric),
+    token_format(SecretPattern::GoogleApiKey, b"AIza", 35, is_word),
+    token_format(SecretPattern::NpmToken, b"npm_", 36, is_alphanumeric),
+    token_format(SecretPattern::PypiToken, b"pypi-", 50, is_word),
+    token_format(SecretPattern::HuggingFaceToken, b"hf_", 30, is_alphanumeric),
+    token_format(SecretPattern::GitlabToken, b"gldt-", 20, is_word),
 ];
 
+/// Returns the pattern of a word that is a token of a known provider.
 fn known_token(word: &[u8]) -> Option<SecretPattern> {
-    FORMS.iter().find_map(|form| {
-        let rest = word.strip_prefix(form.prefix)?;
-        let fits = rest.len() >= form.rest_min && rest.iter().all(|byte| (form.alphabet)(*byte));
-        // An access key id has a fixed length. A word without a digit is more likely a class name than a key.
-        let fits = fits && (form.pattern != SecretPattern::AwsAccessKey || rest.len() == form.rest_min);
-        (fits && rest.iter().any(u8::is_ascii_digit)).then_some(form.pattern)
+    TOKEN_FORMATS.iter().find_map(|format| {
+        let rest = word.strip_prefix(format.prefix)?;
+        let fits = rest.len() >= format.rest_min && rest.iter().all(|byte| (format.alphabet)(*byte));
+        // An AWS access key id has a fixed length. A word without a digit is more likely a CSS class than a token.
+        let fits = fits && (format.pattern != SecretPattern::AwsAccessKey || rest.len() == format.rest_min);
+        (fits && rest.iter().any(u8::is_ascii_digit)).then_some(format.pattern)
     })
 }
 
-/// Matches `eyJ….eyJ….…`, where `word` is the first part.
+/// Recognises a signed JSON web token, `eyJ….eyJ….…`. `word` is its first part, at `offset`.
 fn web_token(line: &[u8], offset: usize, word: &[u8]) -> Option<SecretPattern> {
     let rest = line[offset + word.len()..].strip_prefix(b".eyJ").filter(|_| word.starts_with(b"eyJ"))?;
     let end = rest.iter().position(|byte| !is_word(*byte))?;
@@ -144,8 +153,8 @@ fn web_token(line: &[u8], offset: usize, word: &[u8]) -> Option<SecretPattern> {
     (signed && word.len() >= 16).then_some(SecretPattern::JsonWebToken)
 }
 
-/// Names of values that are secret, in lower case.
-const NAMES: [&[u8]; 12] = [
+/// Names of secret values, in lower case.
+const SECRET_NAMES: [&[u8]; 12] = [
     b"password",
     b"passwd",
     b"passphrase",
@@ -159,10 +168,13 @@ const NAMES: [&[u8]; 12] = [
     b"credential",
     b"secretkey",
 ];
-/// Longest name and value that are examined, so that the cost of a hostile line is linear in its length.
+/// Maximum length in bytes of a name that is examined. With this limit and [`VALUE_MAX`], the cost of a hostile line is
+/// linear in its length.
 const NAME_MAX: usize = 64;
+/// Maximum length in bytes of a value that is examined.
 const VALUE_MAX: usize = 512;
 
+/// Returns true if the line assigns a random-looking value to a name of a secret, with `=` or `:`.
 fn has_assigned_secret(line: &[u8]) -> bool {
     line.iter().enumerate().any(|(offset, byte)| {
         matches!(byte, b'=' | b':')
@@ -171,6 +183,7 @@ fn has_assigned_secret(line: &[u8]) -> bool {
     })
 }
 
+/// Returns the name at the end of `text`, which is the line before an assignment.
 fn name_before(text: &[u8]) -> &[u8] {
     let text = &text[text.len().saturating_sub(NAME_MAX + 8)..];
     let end = text.iter().rposition(|byte| !matches!(byte, b' ' | b'\t' | b'"' | b'\'' | b']' | b':'));
@@ -179,14 +192,15 @@ fn name_before(text: &[u8]) -> &[u8] {
     &text[start..]
 }
 
-/// Returns true if the name contains one of [`NAMES`] as a word: `apiToken` and `TOKEN_2`, not `tokenizer`.
+/// Returns true if the name contains one of [`SECRET_NAMES`] as a word. Accepts `apiToken` and `TOKEN_2`, but not
+/// `tokenizer`.
 fn names_a_secret(name: &[u8]) -> bool {
     let lower = name.to_ascii_lowercase();
-    NAMES.iter().any(|marker| {
-        lower.windows(marker.len()).enumerate().any(|(offset, window)| {
-            let end = offset + marker.len();
+    SECRET_NAMES.iter().any(|secret_name| {
+        lower.windows(secret_name.len()).enumerate().any(|(offset, window)| {
+            let end = offset + secret_name.len();
             let last = name[end - 1];
-            window == *marker
+            window == *secret_name
                 && name.get(end).is_none_or(|next| {
                     !next.is_ascii_alphabetic() || next.is_ascii_uppercase() != last.is_ascii_uppercase()
                 })
@@ -194,7 +208,7 @@ fn names_a_secret(name: &[u8]) -> bool {
     })
 }
 
-/// Returns true if text that starts with `=` or `:` assigns an irregular value.
+/// Returns true if `text`, the line from `=` or `:` on, assigns a random-looking value.
 fn assigns_secret(text: &[u8]) -> bool {
     let skipped = text.iter().take(16).take_while(|byte| matches!(byte, b'=' | b':' | b'>' | b' ' | b'\t'));
     let text = &text[skipped.count()..];
@@ -202,19 +216,19 @@ fn assigns_secret(text: &[u8]) -> bool {
     match text {
         [quote @ (b'"' | b'\'' | b'`'), rest @ ..] => {
             let value = rest.split(|byte| byte == quote).next().unwrap_or_default();
-            is_irregular(value, 16, 1, 3.0)
+            looks_random(value, 16, 1, 3.0)
         }
         _ => {
             let len = text.iter().take_while(|byte| is_word(**byte) || b"+/=".contains(byte)).count();
             let is_delimited = text.get(len).is_none_or(|next| b" \t\r\n,;\"'".contains(next));
-            is_delimited && is_irregular(&text[..len], 20, 3, 3.5)
+            is_delimited && looks_random(&text[..len], 20, 3, 3.5)
         }
     }
 }
 
 /// Returns true for a value of at least `len` bytes with at least `digits` digits, a letter, and an entropy of
 /// at least `bits` bits per byte.
-fn is_irregular(value: &[u8], len: usize, digits: usize, bits: f64) -> bool {
+fn looks_random(value: &[u8], len: usize, digits: usize, bits: f64) -> bool {
     value.len() >= len
         && value.iter().all(|byte| is_word(*byte) || b"+/=.~!@#$%^&*".contains(byte))
         && value.iter().filter(|byte| byte.is_ascii_digit()).count() >= digits
@@ -241,7 +255,7 @@ fn bits_per_byte(value: &[u8]) -> f64 {
 mod tests {
     use super::*;
 
-    // Assembled here so that secret scanners do not report this file.
+    /// Returns a token. It is assembled here, so that secret scanners do not report this file.
     fn token(prefix: &str, len: usize) -> String {
         let body: String = "a1B2c3D4e5F6g7H8i9J0".chars().cycle().take(len).collect();
         format!("{prefix}{body}")
@@ -273,7 +287,7 @@ mod tests {
             assert_eq!(found(&token[..prefix.len() + 5]), [], "{prefix}");
         }
         assert_eq!(found(&format!("AKIA{}", "Q7".repeat(8))), [AwsAccessKey]);
-        // The sample of the documentation is no exception.
+        // The sample key in the documentation of AWS is found too.
         assert_eq!(found(&format!("AKIA{}", "IOSFODNN7EXAMPLE")), [AwsAccessKey]);
         assert_eq!(found(&format!("XAKIA{}", "Q7".repeat(8))), []);
         assert_eq!(found(&format!("AKIA{}", "Q7".repeat(9))), []);
@@ -291,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn irregular_values_of_telling_names_are_found() {
+    fn random_looking_values_of_secret_names_are_found() {
         let value = "kX9vQ2mZ7pL4wR8t";
         for line in [
             format!("password = \"{value}\""),

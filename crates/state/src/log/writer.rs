@@ -1,4 +1,10 @@
-//! Writing to the log: appending commits, syncing them in groups, and starting a new log pack.
+//! Writes to the log: appends commits, syncs them, and starts a new log pack.
+//!
+//! The log is a sequence of append-only files, the log packs. Its end is the state in the index (`LogState`), which a
+//! commit moves in its transaction. Bytes after that end are leftovers of failed or killed writers, or preallocated.
+//!
+//! A failed sync or a panic *poisons* the log: this process does not write any more, because the content of the disk is
+//! unknown.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,6 +13,7 @@ use std::sync::{Arc, PoisonError};
 
 use heed::RwTxn;
 
+use crate::commit_options::Durability;
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::log_record::LogPosition;
@@ -21,14 +28,14 @@ use super::{LogAppend, start_log};
 
 /// Size in bytes above which a log pack is closed.
 const LOG_MAX: u64 = 64 << 20;
-/// Number of zero bytes preallocated after the end of the log. Overwriting existing blocks needs no journal
-/// commit of the file system: a sync takes about half the time.
+/// Number of zero bytes preallocated after the end of the log. If a write only overwrites existing blocks, a sync needs
+/// no journal commit of the file system and takes about half the time.
 const PREALLOCATION: u64 = 1 << 20;
-/// Number of synced commits of a process before it preallocates.
+/// Number of writes with a synced commit after which a process preallocates.
 const PREALLOCATE_AFTER: u32 = 4;
 
 impl Inner {
-    /// Returns the state of the log, after starting a new pack if the current one is full.
+    /// Returns the state of the log. Starts a new pack first if there is none, or if the current one is full.
     pub(crate) fn log_for_writing(&self, txn: &mut RwTxn<'_>) -> Result<LogState> {
         match self.index.log_state(txn)? {
             Some(state) if state.end < LOG_MAX => Ok(state),
@@ -40,7 +47,7 @@ impl Inner {
         }
     }
 
-    /// Truncates and syncs the log before the next one is started, so that the logs together always hold a
+    /// Truncates and syncs the current log pack before the next one is started, so that the packs on disk always hold a
     /// prefix of the commits.
     pub(crate) fn close_log(&self, state: &LogState) -> Result<()> {
         let (file, path) = (self.log_file(state.pack)?, self.packs.path(state.pack));
@@ -49,7 +56,7 @@ impl Inner {
         self.log.poison_on_error(synced).context("sync", &path)
     }
 
-    /// Allocates a pack number that was never used.
+    /// Allocates an unused pack number.
     pub(crate) fn allocate_pack(&self) -> Result<u32> {
         self.mark_index_dirty()?;
         let mut txn = self.index.write()?;
@@ -61,11 +68,12 @@ impl Inner {
         Ok(number)
     }
 
-    /// Returns the log pack, open for writing. It is opened again if it was replaced by another file.
+    /// Returns log pack `pack`, open for writing. Opens it again if another file has its name now.
     pub(crate) fn log_file(&self, pack: u32) -> Result<Arc<File>> {
         let mut log = lock(&self.log.file);
         match &*log {
-            // A commit that failed right after it started a log deletes the pack, and the next one reuses its number.
+            // A commit that fails right after it started a log pack deletes the pack, and the next commit reuses its
+            // number.
             Some((number, file)) if *number == pack && has_name(file) => Ok(Arc::clone(file)),
             _ => {
                 let file = Arc::new(self.packs.open_for_writing(pack)?);
@@ -75,25 +83,30 @@ impl Inner {
         }
     }
 
-    /// Writes the pending bytes at the end of the log and moves `state.end`. If `synced` is set, a sync
-    /// follows, so that writing to disk is started early.
-    pub(crate) fn write_log(&self, append: &mut LogAppend, state: &mut LogState, synced: bool) -> Result<()> {
+    /// Writes the bytes of a commit to the end of the log and moves `state.end`. For [`Durability::Synced`], the caller
+    /// syncs later, so the writeback to disk is already started here.
+    pub(crate) fn write_log(
+        &self,
+        append: &mut LogAppend,
+        state: &mut LogState,
+        durability: Durability,
+    ) -> Result<()> {
         let file = self.log_file(state.pack)?;
         let path = self.packs.path(state.pack);
         let length = file.metadata().context("stat", &path)?.len();
         let end = append.end();
-        // A header of zeros after the last record cuts off leftovers of a killed writer.
+        // A header of zeros ends the log here for readers, if leftovers of a killed writer follow.
         let terminator = RECORD_HEADER_LEN.min(length.saturating_sub(end) as usize);
         append.bytes.resize(append.bytes.len() + terminator, 0);
         failpoint::hit("log-write")
             .and_then(|()| file.write_all_at(&append.bytes, append.start))
             .context("write", &path)?;
         append.bytes.truncate((end - append.start) as usize);
-        if synced {
+        if durability == Durability::Synced {
             let writes = self.log.synced_writes.fetch_add(1, Ordering::Relaxed);
             if writes >= PREALLOCATE_AFTER && end + PREALLOCATION / 16 > length {
                 let zeros = vec![0; PREALLOCATION as usize];
-                // Only an optimisation; on a full disk the log simply ends here.
+                // This is only an optimisation, so an error (such as a full disk) is ignored.
                 drop(file.write_all_at(&zeros, end.max(length)));
             }
             start_writeback(&file, append.start, end - append.start);
@@ -102,7 +115,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Syncs the log at least up to `target`, together with all other waiting threads.
+    /// Syncs the log at least up to `target`. One sync serves all threads that wait for it.
     pub(crate) fn sync_log(&self, target: LogPosition) -> Result<()> {
         let log = &self.log;
         let mut sync = lock(&log.sync);
@@ -132,8 +145,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns the current end of the log, at least `target`, and its file. Everything committed so far is
-    /// synced along.
+    /// Returns the current end of the log, which is `target` or later, and its file. The sync of the file then includes
+    /// all commits so far.
     fn current_log(&self, target: LogPosition) -> Result<(LogPosition, Arc<File>)> {
         loop {
             let reached = {
@@ -142,8 +155,8 @@ impl Inner {
                 state.map_or(target, |state| LogPosition { pack: state.pack, offset: state.end })
             };
             match self.log_file(reached.pack) {
-                // A garbage collection has closed and removed this log since. It was synced before the next log
-                // was started.
+                // A garbage collection has removed this log pack in the meantime. It was synced before the next pack
+                // was started, so try again with that pack.
                 Err(StoreError::Io { source, .. })
                     if source.kind() == std::io::ErrorKind::NotFound && self.has_newer_log(reached)? => {}
                 other => return Ok((reached, other?)),
@@ -151,11 +164,13 @@ impl Inner {
         }
     }
 
+    /// Returns true if a log pack after that of `from` was started.
     fn has_newer_log(&self, from: LogPosition) -> Result<bool> {
         let txn = self.index.read()?;
         Ok(self.index.log_state(&txn)?.is_some_and(|state| state.pack > from.pack))
     }
 
+    /// Syncs the log. Returns the end of the log up to which it is synced.
     fn sync_log_now(&self, target: LogPosition) -> Result<LogPosition> {
         let (reached, file) = self.current_log(target)?;
         let synced = failpoint::hit("log-sync")
@@ -165,30 +180,30 @@ impl Inner {
         Ok(reached)
     }
 
-    /// Discards bytes of a failed commit from the log. The next commit would overwrite them; without one, a
-    /// rebuild would find commits that were reported as failed.
+    /// Discards the bytes of a failed commit, which begin at `start` in log pack `pack`. Otherwise, if no later commit
+    /// overwrites them, a rebuild of the index would find a commit that was reported as failed.
     pub(crate) fn discard_log_tail(&self, pack: u32, start: u64) -> Result<()> {
-        // The write lock was released with the failed transaction: another process may have written there
-        // since.
+        // The write lock was released with the failed transaction, so another process may have committed in the
+        // meantime. Its bytes must stay.
         let txn = self.index.write()?;
         let state = self.index.log_state(&txn)?;
         if state.as_ref().is_none_or(|state| state.next_pack <= pack) {
-            // This commit started the log: no other process knows its number.
+            // The failed commit started this log pack, and the index does not have it, so no other process uses it.
             *lock(&self.log.file) = None;
             self.packs.remove(pack)?;
             return self.packs.sync_directory();
         }
         if state.is_some_and(|state| state.pack == pack && state.end == start) {
             let file = self.log_file(pack)?;
-            // Overwrites bytes that were already written, so it needs no free space.
+            // This overwrites bytes of the failed commit, so it needs no free space.
             file.write_all_at(&[0; RECORD_HEADER_LEN], start).context("write", &self.packs.path(pack))?;
             self.log.poison_on_error(file.sync_data()).context("sync", &self.packs.path(pack))?;
         }
         Ok(())
     }
 
-    /// Truncates the preallocated zeros after the end of the log. Only for the last process that has the store
-    /// open.
+    /// Truncates the preallocated zeros after the end of the log. Only the last process that has the store open may
+    /// call this.
     pub(crate) fn truncate_preallocation(&self) -> Result<()> {
         let txn = self.index.read()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(()) };
@@ -200,7 +215,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes everything committed so far durable, buffered commits included.
+    /// Syncs all commits so far, including buffered commits (commits that did not request a sync).
     pub(crate) fn sync_packs(&self) -> Result<()> {
         let mut txn = self.index.write()?;
         self.sync_unsynced_packs(&mut txn, &[])?;

@@ -1,4 +1,4 @@
-//! Linux versions of the platform functions.
+//! Linux versions of the platform functions (see `platform.rs`).
 
 use std::fs::{self, File};
 use std::io;
@@ -15,11 +15,11 @@ use super::IfExists;
 
 pub use rustix::fs::RawDir;
 
-/// Flags that open a directory only for opening its entries: it need not be readable.
+/// Flags that open a directory only as the start of other operations. The directory need not be readable.
 pub(crate) const DIRECTORY_HANDLE_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY);
-/// Errno of a missing extended attribute.
+/// Error number for a missing extended attribute.
 pub(crate) const XATTR_NOT_FOUND: Errno = Errno::NODATA;
-/// True if a reflink copies extended attributes as well.
+/// True if a reflink (a copy-on-write copy of a file) also copies extended attributes.
 pub(crate) const REFLINK_COPIES_XATTRS: bool = false;
 
 /// Longest path passed to the kernel in one call, in bytes.
@@ -56,10 +56,11 @@ pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<Owned
     }
 }
 
+/// Opens a path that is short enough for the kernel.
 fn open_piece(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let path: &[u8] = if path.is_empty() { b"." } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    // EAGAIN: a directory was renamed during the lookup.
+    // The kernel returns EAGAIN if a directory was renamed during the lookup.
     for _ in 0..16 {
         match openat2(&root, path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -69,21 +70,24 @@ fn open_piece(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Er
     Err(Errno::AGAIN)
 }
 
-/// Creates a copy-on-write copy of a file (reflink). Fails if the file system does not support it.
+/// Creates a copy-on-write copy of a file (reflink). Fails if the file system does not support it; the target file is
+/// then empty.
 pub fn reflink_path(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (File::open(from)?, File::create(to)?);
     Ok(ioctl_ficlone(&to, &from)?)
 }
 
-/// `O_PATH` descriptor of an entry: opening it needs no permission on the entry, and its owner can change the mode
-/// through it.
+/// `O_PATH` descriptor of an entry. Opening it needs no permission on the entry. The owner of the entry can change its
+/// mode through the descriptor.
 pub(crate) struct EntryHandle(OwnedFd);
 
 impl EntryHandle {
+    /// Opens a directory beneath `root` without following symlinks.
     pub(crate) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<Self, Errno> {
         open_beneath(root, path, DIRECTORY_HANDLE_FLAGS).map(Self)
     }
 
+    /// Opens an entry of any kind without following a symlink.
     pub(crate) fn open_entry(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(directory, name, flags, Mode::empty()).map(Self)
@@ -117,7 +121,8 @@ pub(crate) fn link_unnamed(file: &File, directory: impl AsFd, name: &[u8]) -> Re
     linkat(rustix::fs::CWD, proc_fd_path(file), directory, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// Creates a new file; fails if the name exists. Also returns true if it is a reflink copy of `source`.
+/// Creates a new file; fails if the name exists. If possible, the file is a reflink copy of `source`. Returns the file,
+/// and true if it is a copy.
 pub(crate) fn create_named(
     directory: impl AsFd,
     name: &[u8],
@@ -130,7 +135,7 @@ pub(crate) fn create_named(
     Ok((file, is_reflink))
 }
 
-/// Makes an empty file share the blocks of `source`. Returns false if the file system does not support it.
+/// Makes an empty file a reflink copy of `source`. Returns false if the file system does not support it.
 pub(crate) fn reflink(file: impl AsFd, source: &OwnedFd) -> bool {
     ioctl_ficlone(file, source).is_ok()
 }
@@ -144,7 +149,8 @@ pub(crate) fn rename_into_place(
 ) -> Result<(), Errno> {
     match if_exists {
         IfExists::Replace => renameat(&directory, from, &directory, to),
-        // File systems without this flag, such as NFS, return EINVAL; there, an existing entry is replaced.
+        // File systems that do not support this flag, such as NFS, return EINVAL. There, an existing entry is
+        // replaced.
         IfExists::Fail => match renameat_with(&directory, from, &directory, to, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL) => renameat(&directory, from, &directory, to),
             result => result,

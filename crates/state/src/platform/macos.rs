@@ -1,4 +1,4 @@
-//! macOS versions of the platform functions.
+//! macOS versions of the platform functions (see `platform.rs`).
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -15,28 +15,29 @@ use rustix::io::Errno;
 
 use super::IfExists;
 
-/// Flags that open a directory only for opening its entries: it need not be readable.
+/// Flags that open a directory only as the start of other operations. The directory need not be readable.
 pub(crate) const DIRECTORY_HANDLE_FLAGS: OFlags = OFlags::from_bits_retain(libc::O_SEARCH as u32);
-/// Errno of a missing extended attribute.
+/// Error number for a missing extended attribute.
 pub(crate) const XATTR_NOT_FOUND: Errno = Errno::NOATTR;
-/// True if a reflink copies extended attributes as well.
+/// True if a reflink (a copy-on-write copy of a file, here a clone) also copies extended attributes.
 pub(crate) const REFLINK_COPIES_XATTRS: bool = true;
 
+/// Flags for all opened files: no symlinks, and not inherited by child processes.
 const NO_LINKS: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 unsafe extern "C" {
     fn fsync_volume_np(fd: libc::c_int, flags: libc::c_int) -> libc::c_int;
 }
-/// Syncs to the medium, not only to the write cache of the disk.
+/// Flag of `fsync_volume_np`: syncs to the medium, not only to the write cache of the disk.
 const SYNC_VOLUME_FULLSYNC: libc::c_int = 1;
+/// Flag of `fsync_volume_np`: waits for the end of the sync.
 const SYNC_VOLUME_WAIT: libc::c_int = 2;
 
 /// Returns the boot id of the machine; `None` if it is unknown.
 pub fn boot_id() -> Option<String> {
     let mut text = [0_u8; 64];
     let mut len = text.len();
-    // SAFETY: the name ends in a zero, and the call writes at most `len` bytes to `text`, which has that
-    // many.
+    // SAFETY: the name ends with a NUL, and the call writes at most `len` bytes to `text`, which has `len` bytes.
     let result = unsafe {
         libc::sysctlbyname(
             c"kern.bootsessionuuid".as_ptr(),
@@ -61,6 +62,7 @@ pub fn open_beneath(root: impl AsFd, path: &[u8], flags: OFlags) -> Result<Owned
     open_one(parent.as_ref().map_or(root.as_fd(), AsFd::as_fd), name, flags)
 }
 
+/// Opens an entry of a directory. Refuses `..`.
 fn open_one(directory: impl AsFd, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     if name == b".." {
         return Err(Errno::XDEV);
@@ -86,7 +88,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 pub struct RawDir(Option<Result<Dir, Errno>>);
 
 impl RawDir {
-    /// Starts at the beginning of an open directory. The buffer is only needed on other platforms.
+    /// Starts at the beginning of an open directory. The buffer is not used on this platform.
     pub fn new(directory: impl AsFd, _buffer: &mut [MaybeUninit<u8>]) -> Self {
         Self(Some(Dir::read_from(directory)))
     }
@@ -109,19 +111,23 @@ pub fn reflink_path(from: &Path, to: &Path) -> io::Result<()> {
     Ok(fclonefileat(File::open(from)?, rustix::fs::CWD, to, CLONE)?)
 }
 
-/// Flags of a clone; it is owned by the process that makes it.
+/// Flags of a clone. The clone belongs to the user of the process, not to the owner of the source.
 const CLONE: CloneFlags = CloneFlags::NOFOLLOW.union(CloneFlags::NOOWNERCOPY);
 
-/// Handle to an entry: opening it needs no permission on the entry, and its owner can change the mode through it.
+/// Handle to an entry. Opening it needs no permission on the entry. The owner of the entry can change its mode through
+/// the handle.
 pub(crate) struct EntryHandle {
+    /// Directory that contains the entry, or the entry itself if `name` is `.`.
     directory: OwnedFd,
     name: Vec<u8>,
 }
 
 impl EntryHandle {
+    /// Opens a directory beneath `root` without following symlinks.
     pub(crate) fn open_directory(root: impl AsFd, path: &[u8]) -> Result<Self, Errno> {
         let (parent_path, name) = split(path);
-        // Not by its name: `stat` by name fails in a directory without search permission.
+        // For the root itself, the handle is its descriptor: `stat` of `.` fails in a directory without search
+        // permission.
         let directory = match name {
             b"." => root.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?,
             _ => open_beneath(root, parent_path, DIRECTORY_HANDLE_FLAGS)?,
@@ -129,6 +135,7 @@ impl EntryHandle {
         Ok(Self { directory, name: name.to_vec() })
     }
 
+    /// Opens an entry of any kind without following a symlink.
     pub(crate) fn open_entry(directory: impl AsFd, name: &[u8]) -> Result<Self, Errno> {
         let directory = directory.as_fd().try_clone_to_owned().map_err(|_| Errno::MFILE)?;
         Ok(Self { directory, name: name.to_vec() })
@@ -149,17 +156,18 @@ impl EntryHandle {
     }
 }
 
-/// Returns `None`: there are no unnamed files on this platform.
+/// Returns `None`, because this platform has no unnamed files.
 pub(crate) fn create_unnamed(_directory: impl AsFd, _mode: Mode) -> Result<Option<OwnedFd>, Errno> {
     Ok(None)
 }
 
-/// Fails: there are no unnamed files on this platform.
+/// Fails, because this platform has no unnamed files.
 pub(crate) fn link_unnamed(_file: &File, _directory: impl AsFd, _name: &[u8]) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
 }
 
-/// Creates a new file; fails if the name exists. Also returns true if it is a reflink copy of `source`.
+/// Creates a new file; fails if the name exists. If possible, the file is a clone of `source`. Returns the file, and
+/// true if it is a clone.
 pub(crate) fn create_named(
     directory: impl AsFd,
     name: &[u8],
@@ -175,13 +183,13 @@ pub(crate) fn create_named(
     Ok((openat(directory, name, flags, mode)?, false))
 }
 
-/// Returns false: blocks can be shared only when a file is created.
+/// Returns false, because this platform can share blocks only when it creates a file.
 pub(crate) fn reflink(_file: impl AsFd, _source: &OwnedFd) -> bool {
     false
 }
 
-/// Renames a completely written file from its temporary to its final name. Most file systems here ignore
-/// case, so a name that looks free may exist.
+/// Renames a completely written file from its temporary to its final name. Most file systems of this platform ignore
+/// case, so an entry with another spelling of the name may exist.
 pub(crate) fn rename_into_place(
     directory: impl AsFd,
     from: &[u8],
@@ -194,7 +202,7 @@ pub(crate) fn rename_into_place(
     }
 }
 
-/// Fails: the calls of this platform could truncate a file that another process extends at the same time.
+/// Fails, because the calls of this platform could truncate a file that another process extends at the same time.
 pub(crate) fn preallocate(_file: &File, _offset: u64, _len: u64) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
 }
@@ -208,7 +216,7 @@ pub(crate) fn sync_filesystem(directory: impl AsFd) -> Result<(), Errno> {
     if result == 0 { Ok(()) } else { Err(error()) }
 }
 
-/// Does nothing: this platform has no such hint.
+/// Does nothing, because this platform has no such hint.
 pub(crate) fn start_writeback(_file: &File, _offset: u64, _len: u64) {}
 
 /// Converts the mode of a `stat` to the type that is common to all platforms.
@@ -235,6 +243,7 @@ mod tests {
 
     use super::*;
 
+    /// Opens a file or directory for reading.
     fn opened(path: &Path) -> OwnedFd {
         open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap()
     }
@@ -248,8 +257,8 @@ mod tests {
         assert_eq!(fs::read(&two).unwrap(), fs::read(&one).unwrap());
         fs::write(&two, "else").unwrap();
         assert_eq!(fs::metadata(&one).unwrap().len(), 1 << 20);
-        let taken = reflink_path(&one, &two).unwrap_err();
-        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        let refused = reflink_path(&one, &two).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
     }
 
     #[test]
@@ -261,8 +270,8 @@ mod tests {
         fs::set_permissions(&one, fs::Permissions::from_mode(0o444)).unwrap();
         let (directory, source) = (opened(home.path()), opened(&one));
         let mode = Mode::RUSR | Mode::WUSR;
-        let (file, shared) = create_named(&directory, b"two", mode, Some(&source)).unwrap();
-        assert!(shared && REFLINK_COPIES_XATTRS);
+        let (file, is_clone) = create_named(&directory, b"two", mode, Some(&source)).unwrap();
+        assert!(is_clone && REFLINK_COPIES_XATTRS);
         assert_eq!(File::from(file).metadata().unwrap().mode() & 0o7777, 0o600);
         assert_eq!(fs::read(home.path().join("two")).unwrap(), b"content");
     }
@@ -285,13 +294,13 @@ mod tests {
     #[test]
     fn the_mode_of_an_inaccessible_directory_can_be_changed() {
         let home = tempfile::tempdir().unwrap();
-        let closed = home.path().join("a/closed");
-        fs::create_dir_all(&closed).unwrap();
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        let inaccessible = home.path().join("a/closed");
+        fs::create_dir_all(&inaccessible).unwrap();
+        fs::set_permissions(&inaccessible, fs::Permissions::from_mode(0)).unwrap();
         let handle = EntryHandle::open_directory(opened(home.path()), b"a/closed").unwrap();
         assert_eq!(handle.stat().unwrap().st_mode & 0o7777, 0);
         handle.chmod(Mode::RWXU).unwrap();
-        assert_eq!(fs::metadata(&closed).unwrap().mode() & 0o7777, 0o700);
+        assert_eq!(fs::metadata(&inaccessible).unwrap().mode() & 0o7777, 0o700);
     }
 
     #[test]

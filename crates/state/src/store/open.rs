@@ -1,4 +1,8 @@
-//! Opening and creating stores. An index that cannot be used is rebuilt first.
+//! Opens and creates stores. If the index (an LMDB database) cannot be trusted, it is rebuilt from the packs
+//! (append-only files with all objects and commits) first.
+//!
+//! The *trust marker*, the file `boot`, is `clean`, or has the id of the boot in which the index was last written. The
+//! index is not synced, so after another boot it cannot be trusted.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -32,16 +36,16 @@ use crate::reserve::Reserve;
 
 use super::{Inner, OPEN, Store};
 
-/// Budget of the cache of decoded lists (`page.rs`) in bytes; it uses up to twice as much.
+/// Budget in bytes of the cache of decoded directory lists (`page.rs`). The cache may use twice as much memory.
 const LIST_CACHE_SIZE: usize = 32 << 20;
 
-/// Longest wait for other processes to close a store whose index must be rebuilt.
+/// Maximum time to wait until other processes have closed a store whose index must be rebuilt.
 const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest time between the creation of a store's first pack and its row in the index.
+/// Maximum time between the creation of a store's first pack and the commit of its index row.
 const FIRST_COMMIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Store {
-    /// Opens the store in `path`; creates it if the directory is missing or empty.
+    /// Opens the store in the directory `path`. Creates the store if the directory is missing or empty.
     pub fn open_or_create(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         fs::create_dir_all(path).context("create", path)?;
@@ -51,14 +55,15 @@ impl Store {
         Self::open(path)
     }
 
-    /// Opens the store in `path`.
+    /// Opens the store in the directory `path`.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         format::check(path)?;
         Self::open_at(fs::canonicalize(path).context("open", path)?, None)
     }
 
-    /// Opens a store by its canonical path. `rebuild` is the report of a rebuild that was just done.
+    /// Opens a store by its canonical path. If this process has it open already, returns another handle. `rebuild` is
+    /// the report of a rebuild that the caller has just done.
     fn open_at(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
         loop {
             let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,6 +106,7 @@ impl Store {
 }
 
 impl Inner {
+    /// Opens a store that this process does not have open.
     fn open(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
         let (lock, access) = open_lock(&path)?;
         access_lock::acquire(&lock, &path, access)?;
@@ -135,8 +141,8 @@ impl Inner {
     }
 }
 
-/// Opens the index, after rebuilding it if it cannot be used. The store's lock is held shared afterwards, so
-/// that other processes cannot replace the index.
+/// Opens the index. Rebuilds it first if it cannot be used. Returns with the store's lock held shared, so that other
+/// processes cannot replace the index.
 fn open_or_rebuild_index(path: &Path, lock: &File, packs: &Packs) -> Result<(Index, Option<RebuildReport>)> {
     let mut report = None;
     loop {
@@ -162,11 +168,12 @@ fn usable_index(path: &Path, packs: &Packs) -> Result<Option<Index>> {
     if is_unusable(&index, packs)? { Ok(None) } else { index.map(Some) }
 }
 
+/// Opens the index. Waits up to 10 s until another thread has closed it.
 fn open_index(path: &Path) -> Result<Index> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         match Index::open(&path.join("index")) {
-            // The last owner of the index in this process has dropped it but not closed it yet.
+            // Another thread drops the last handle of the index, but LMDB has not closed it yet.
             Err(StoreError::Index { source: heed::Error::EnvAlreadyOpened }) if Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -178,6 +185,7 @@ fn open_index(path: &Path) -> Result<Index> {
 /// Names that may exist in a store whose creation was interrupted or is in progress.
 const STORE_ENTRIES: [&str; 6] = ["packs", "index", "pins", "directories", "lock", "format"];
 
+/// Creates a store in an empty directory. Fails if the directory has other files.
 fn create(path: &Path) -> Result<()> {
     let mut entries = fs::read_dir(path).context("list", path)?;
     let has_foreign_entry = entries.any(|entry| {
@@ -190,7 +198,7 @@ fn create(path: &Path) -> Result<()> {
     if has_foreign_entry && !format::exists(path) {
         return Err(StoreError::NotAStore { path: path.to_owned() });
     }
-    // One process creates the store; the others wait for it.
+    // The process that gets the lock creates the store; other processes wait.
     let (lock, _) = open_lock(path)?;
     while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         if format::exists(path) {
@@ -206,23 +214,24 @@ fn create(path: &Path) -> Result<()> {
         fs::create_dir_all(&part).context("create", &part)?;
     }
     format::create(path)?;
+    // Disk space for removals and garbage collections on a full disk.
     Reserve::new(path).try_allocate();
     Ok(())
 }
 
-/// Opens the lock file and determines the access mode.
+/// Opens the lock file. Returns read-only access if the lock file cannot be opened for writing.
 fn open_lock(path: &Path) -> Result<(File, Access)> {
     let lock = path.join("lock");
     match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock) {
         Err(error) if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) => {
-            // If it cannot be read either, report why it cannot be written.
+            // If the file cannot be opened for reading either, the error of the first attempt is returned.
             File::open(&lock).map(|lock| (lock, Access::ReadOnly)).map_err(|_| error).context("open", &lock)
         }
         other => Ok((other.context("open", &lock)?, Access::ReadWrite)),
     }
 }
 
-/// Opens the index of a store on a read-only file system. Fails if it would need a rebuild.
+/// Opens the index of a store on a read-only file system. Fails if the index must be rebuilt.
 fn open_read_only_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index> {
     lock_shared(lock, path)?;
     let directory = path.join("index");
@@ -234,7 +243,7 @@ fn open_read_only_index(path: &Path, lock: &File, packs: &Packs) -> Result<Index
     if is_unusable(&index, packs)? { unusable() } else { index }
 }
 
-/// Takes the lock shared. Waits while another process rebuilds the index.
+/// Takes the store's lock shared. Waits while another process rebuilds the index.
 fn lock_shared(lock: &File, store: &Path) -> Result<()> {
     let mut wait = PolledWait::new(store, "to open it");
     loop {
@@ -245,6 +254,7 @@ fn lock_shared(lock: &File, store: &Path) -> Result<()> {
     }
 }
 
+/// Takes the store's lock exclusively. Fails if other processes still have the store open after [`EXCLUSIVE_TIMEOUT`].
 fn lock_exclusively(lock: &File, store: &Path) -> Result<()> {
     let mut wait = PolledWait::new(store, "to rebuild its index");
     while flock(lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -256,13 +266,13 @@ fn lock_exclusively(lock: &File, store: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the PID of the process that holds the lock exclusively, if it is known.
+/// Returns the PID of the process that holds the lock exclusively; `None` if it is not known.
 fn holder_of(lock: &File, store: &Path) -> Option<u32> {
     lock_holder::of_exclusive_lock(lock, &store.join("lock"))
 }
 
-/// Returns true if an index does not belong to these packs although no crash was detected: it is damaged, or
-/// it is empty and the packs are not.
+/// Returns true if an index cannot be used although no crash was detected: it is damaged, or of another version, or it
+/// is empty and the packs are not. `index` is the result of opening it; returns false for other errors.
 fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
     let index = match index {
         Ok(index) => index,
@@ -274,9 +284,9 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
         }
         Err(_) => return Ok(false),
     };
-    // Returns true if an index with a log state is unusable; `None` if it has no log state.
+    // Returns true if the log state of the index is undecodable; `None` if the index has no log state.
     let is_state_unusable = |txn: &heed::RoTxn<'_>| match index.log_state(txn) {
-        // Written by another version; the packs hold the same records.
+        // Another version has written the state. A rebuild reads the same records from the packs.
         Err(StoreError::Undecodable { .. }) => Ok(Some(true)),
         Ok(Some(_)) => Ok(Some(false)),
         Ok(None) => Ok(None),
@@ -287,8 +297,8 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
         return Ok(unusable);
     }
     drop(txn);
-    // The first commit of a store writes its pack before the index has a row for it, so wait a moment. A
-    // rebuild after that waits until no process has the store open, and checks again.
+    // The first commit of a store writes its pack before the row in the index, so wait for the row. If it does not
+    // appear, the rebuild waits until no process has the store open, and calls this again.
     let deadline = Instant::now() + FIRST_COMMIT_TIMEOUT;
     while has_records(packs)? {
         let txn = index.read()?;
@@ -304,19 +314,21 @@ fn is_unusable(index: &Result<Index>, packs: &Packs) -> Result<bool> {
     Ok(false)
 }
 
+/// Returns true if a pack has records.
 fn has_records(packs: &Packs) -> Result<bool> {
     let has_records = |pack| fs::metadata(packs.path(pack)).is_ok_and(|meta| meta.len() > PACK_HEADER_LEN);
     Ok(packs.list()?.into_iter().any(has_records))
 }
 
-/// Returns true unless a machine crash may have left the index inconsistent, or it is missing.
+/// Returns true if the index exists and no crash of the machine can have made it inconsistent. Without packs, a missing
+/// index is trustworthy too.
 fn index_is_trustworthy(path: &Path) -> Result<bool> {
     if !path.join("index/data.mdb").exists() {
         return Ok(Packs::new(path.join("packs")).list()?.is_empty());
     }
     match index_trust::read(path) {
         Some(marker) => Ok(index_trust::is_clean(&marker) || marker == index_trust::boot_id()),
-        // Never written to.
+        // The index was never written to.
         None => Ok(Packs::new(path.join("packs")).list()?.is_empty()),
     }
 }

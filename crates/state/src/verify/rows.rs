@@ -1,4 +1,8 @@
-//! Comparison of the index with the log, which is the source of truth for records.
+//! Compares the rows of the index with the log.
+//!
+//! The log (the sequence of commit records in the packs) is the source of truth; all rows of snapshots, references,
+//! pins and episodes can be derived from it. A replay starts at the last checkpoint: the records at the start of a new
+//! log with all of these rows.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,11 +23,12 @@ use crate::store::Inner;
 
 use super::Verify;
 
-/// Maximum number of comparisons, since a garbage collection may remove the packs of an old log while they are read.
+/// Maximum number of comparisons. A comparison is repeated if a garbage collection has removed the log packs while they
+/// were read.
 const ATTEMPTS: usize = 8;
 
 impl Verify<'_> {
-    /// Compares all rows that can be derived from the log.
+    /// Compares the index with the log, and reports the differences.
     pub(super) fn verify_rows(&self, progress: &dyn Progress) -> Result<()> {
         let inner = &self.store.inner;
         progress.begin("comparing the index with the log", None);
@@ -38,10 +43,11 @@ impl Verify<'_> {
 
 /// Rows of the index, read in one transaction.
 struct IndexRows {
+    /// End of the log according to the index.
     state: LogState,
     /// Damages that were found in the index alone.
     damages: Vec<Damage>,
-    /// Digests of the rows; an error if a row cannot be read.
+    /// Digests (hashes) of the rows; an error if a row cannot be decoded.
     digests: Result<RowDigests>,
 }
 
@@ -57,8 +63,8 @@ impl Inner {
         }
     }
 
-    /// Compares the records of the index with a replay of the log. Returns the differences. A garbage collection of
-    /// another process may replace the log and remove its packs after the index was read; then compares again.
+    /// Compares the rows of the index with a replay of the log. Returns the differences. Compares again if a garbage
+    /// collection of another process has replaced the log and removed its packs after the index was read.
     fn compare_with_log(&self) -> Result<Vec<Damage>> {
         let mut attempt = 1;
         loop {
@@ -77,7 +83,7 @@ impl Inner {
         }
     }
 
-    /// Reads what is compared with the log, in one transaction; `None` if the store has no log yet.
+    /// Reads the rows of the index in one transaction; `None` if the store has no log yet.
     fn read_index_rows(&self) -> Result<Option<IndexRows>> {
         let txn = self.index.read()?;
         let Some(state) = self.index.log_state(&txn)? else { return Ok(None) };
@@ -86,7 +92,7 @@ impl Inner {
         Ok(Some(IndexRows { state, damages, digests }))
     }
 
-    /// Compares rows of the index with a replay of the log up to the end that the index recorded.
+    /// Compares the rows with a replay of the log up to the end in `rows.state`.
     fn compare(&self, rows: IndexRows) -> Result<Vec<Damage>> {
         let IndexRows { state, mut damages, digests } = rows;
         let end = LogPosition { pack: state.pack, offset: state.end };
@@ -101,15 +107,16 @@ impl Inner {
         Ok(damages)
     }
 
-    /// Returns true if a new log was started since `state` was read. A checkpoint starts one, and only after it are packs
-    /// of the old log removed.
+    /// Returns true if another log pack was started since `state` was read. The packs of an old log are removed only
+    /// after a checkpoint, which starts a new pack.
     fn has_new_log(&self, state: &LogState) -> Result<bool> {
         let txn = self.index.read()?;
         let now = self.index.log_state(&txn)?;
         Ok(now.is_some_and(|now| now.pack != state.pack))
     }
 
-    /// Reports packs in use that are not in the table of packs: garbage collection would remove them.
+    /// Returns damage for each pack that is in use but not in the table of packs. Garbage collection would remove
+    /// these packs.
     fn find_unlisted_packs(&self, txn: &RoTxn<'_>, state: &LogState) -> Result<Vec<Damage>> {
         let mut used_packs = BTreeSet::from([state.pack]);
         for kind in [Kind::Chunk, Kind::Node] {
@@ -128,14 +135,14 @@ impl Inner {
         Ok(damages)
     }
 
-    /// Returns the snapshots whose records can be decoded, oldest first.
+    /// Returns the snapshots whose rows can be decoded, oldest first.
     pub(super) fn decodable_snapshots(&self) -> Result<Vec<Snapshot>> {
         let txn = self.index.read()?;
         let mut snapshots = Vec::new();
         for row in self.index.snapshots.iter(&txn)? {
             snapshots.extend(Snapshot::decode(row?.1));
         }
-        // Rows of small commits, whose objects and snapshots are not in the tables yet.
+        // An unsettled row has the objects and snapshots of a small commit that are not in the tables yet.
         for row in self.index.unsettled.iter(&txn)? {
             snapshots.extend(
                 crate::unsettled_cache::Row::decode(row?.1).map(|row| row.snapshots).unwrap_or_default(),
@@ -146,7 +153,8 @@ impl Inner {
     }
 }
 
-/// Replays the log. Returns the digests of the resulting records, and descriptions of missing commits.
+/// Replays the log. Returns the digests of the resulting rows, and descriptions of missing commits. Each commit record
+/// has the id of the previous one, so a gap is detected. `state` has the last commit.
 fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(RowDigests, Vec<String>)> {
     let (mut digests, mut gaps) = (RowDigests::default(), Vec::new());
     let (mut sequence, mut last_commit_id) = (0, [0; 32]);
@@ -171,10 +179,12 @@ fn replay(packs: &Packs, log: &LogRecords, state: &LogState) -> Result<(RowDiges
     Ok((digests, gaps))
 }
 
+/// Describes missing commits, from the one after `last_present` to `last`.
 fn describe_gap(last_present: u64, last: u64) -> String {
     format!("the log is damaged: records of commits {} to {last} are missing", last_present + 1)
 }
 
+/// Returns damage that belongs to no snapshot.
 fn damage(problem: String) -> Damage {
     Damage { snapshot: None, path: None, problem }
 }
@@ -206,7 +216,8 @@ mod tests {
         checkpoint::write(&inner.packs, &inner.index, &mut txn, state.clone(), origin).unwrap();
         inner.index.commit(txn).unwrap();
         inner.packs.remove(state.pack).unwrap();
-        // The rows that were read before cannot be compared any more, so they are read again.
+        // The rows that were read before cannot be compared with the new log, so `compare_with_log` must read them
+        // again.
         assert_ne!(inner.compare(rows).unwrap().len(), 0);
         assert!(inner.has_new_log(&state).unwrap());
         assert!(inner.compare_with_log().unwrap().is_empty());

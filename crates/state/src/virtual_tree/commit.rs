@@ -1,4 +1,5 @@
-//! Committing a virtual tree: only changes are written, from the leaves to the root.
+//! Commits a virtual tree (a mutable tree in memory over a snapshot). Only changed files and the directories above them
+//! are written, children before parents, into a batch: the new objects of a commit.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,27 +27,28 @@ use super::{Child, Directory, File, Result, VirtualTree};
 /// Maximum depth of a tree that is written on the caller's stack.
 const CALLER_STACK_DEPTH_MAX: usize = 100;
 
-/// Users of the batch that a commit takes its objects from.
+/// Users of the batch from which a commit takes its objects.
 #[derive(Clone, Copy)]
 enum BatchUse {
     /// Only this commit.
     Once,
-    /// Clones of the tree as well. The content of added files exists nowhere else until the commit is done, so the
-    /// batch keeps it readable for them.
+    /// This commit and clones of the tree. The batch keeps the content of added files readable during the commit,
+    /// because it exists nowhere else.
     Shared,
 }
 
 impl VirtualTree {
-    /// Commits the tree as a snapshot. Only changes are written. The snapshot becomes the base of the tree.
+    /// Commits the tree as a snapshot, which becomes the base of the tree. Writes only changes. If `new` has no
+    /// parents, the former base becomes the parent.
     pub fn commit(&mut self, new: NewSnapshot) -> Result<Snapshot> {
-        // The guard is taken before the commit: afterwards, the snapshot may be removed and collected at any
-        // time.
+        // The guard protects the objects of the new snapshot. It is taken before the commit, because another process
+        // may remove the snapshot right after the commit.
         let guard = Arc::new(self.store.guard()?);
         let parents =
             if new.parents.is_empty() { self.base.into_iter().collect() } else { new.parents.clone() };
         let (snapshot, tree, times) = match &self.uncommitted {
             Some(content) => {
-                // Clones share the content of added files, so their commits are serialised.
+                // Clones share the batch with the content of added files, so they must commit one after another.
                 let _lock = content.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
                 self.commit_batch(&content.batch, BatchUse::Shared, parents, new)?
             }
@@ -84,8 +86,9 @@ impl VirtualTree {
         Ok((committed?, tree, times))
     }
 
-    /// Turns the tree into the root filesystem of a snapshot, which is committed with that snapshot
-    /// ([`NewSnapshot::root`]). Only changes are written. The tree must have no clones that are committed later.
+    /// Converts the tree to the root filesystem of a new snapshot ([`NewSnapshot::root`]), which is committed together
+    /// with that snapshot. `template` is the name of the template that the root filesystem was made from. Clones of the
+    /// tree must not be committed afterwards.
     pub fn into_root(self, template: impl Into<String>) -> Result<NewRoot> {
         let (ids, objects) = match &self.uncommitted {
             Some(content) => {
@@ -108,8 +111,8 @@ impl VirtualTree {
         Ok(self.write_root(&batch)?.0.into())
     }
 
-    /// Writes the changes into the batch. Returns the ids of the tree and of its times. Recurses once per level: a
-    /// deep tree needs more stack than callers may have.
+    /// Writes the changes into the batch. Returns the ids of the tree and of its times. Recurses once per level, so a
+    /// deep tree is written on a thread with a larger stack.
     pub(super) fn write_root(&self, batch: &Batch) -> StoreResult<(NodeId, NodeId)> {
         if self.depth > CALLER_STACK_DEPTH_MAX {
             return crate::pool::run(|| self.write_directory(&self.root, batch));
@@ -117,12 +120,13 @@ impl VirtualTree {
         self.write_directory(&self.root, batch)
     }
 
+    /// Writes the changes of a directory and everything below it. Returns the ids of the directory and of its times.
     fn write_directory(&self, directory: &Directory, batch: &Batch) -> StoreResult<(NodeId, NodeId)> {
         if let (true, Some(base)) = (directory.is_clean(), directory.base) {
             return Ok(base);
         }
         let mut edits = Vec::with_capacity(directory.edits.len());
-        // Hard links to one file share a `File` in memory, and are written once.
+        // Hard links to one file share a `File` in memory, so its node is written once.
         let mut linked = HashMap::new();
         for (name, child) in &directory.edits {
             let entry = match child {
@@ -144,7 +148,7 @@ impl VirtualTree {
         rewrite_directory(&self.store, batch, directory.base, header, directory.modified, &edits)
     }
 
-    /// Writes a child and returns its encoded node reference and time.
+    /// Writes an entry of a directory. Returns its encoded node reference and time.
     fn write_child<'c>(&self, child: &'c Child, batch: &Batch) -> StoreResult<EncodedEntry<'c>> {
         let store_node = |node: &[u8]| crate::page::NodeSink::put_node(batch, node);
         Ok(match child {
@@ -162,6 +166,7 @@ impl VirtualTree {
         })
     }
 
+    /// Writes the content that is not in the store yet, and the node of a file.
     fn write_file(&self, file: &File, batch: &Batch) -> StoreResult<EncodedEntry<'static>> {
         let extents = content::write_tail(batch, &file.stored_extents, &file.unstored_tail)?;
         let node = FileNode { mode: file.mode, xattrs: file.xattrs.clone(), extents }.encode();
@@ -173,7 +178,7 @@ impl VirtualTree {
     }
 }
 
-/// Writes the snapshot's record and its objects in one commit, with those of its root.
+/// Commits a snapshot with its new objects, and with its root filesystem if it has one.
 pub(crate) fn commit_snapshot(
     store: &Store,
     mut objects: NewObjects,
@@ -185,12 +190,14 @@ pub(crate) fn commit_snapshot(
     let Some(root) = new.root.take() else {
         return commit_record(store, objects, (tree, times, None), parents, new);
     };
-    // Before the record: older programs must refuse the store, not find it damaged.
+    // The version of the format is raised before the commit, so that older programs refuse the store. They could not
+    // decode the record.
     store.inner.raise_format(format::WITH_ROOT_FILESYSTEMS)?;
     objects.append(root.objects);
     commit_record(store, objects, (tree, times, Some(Box::new(root.root))), parents, new)
 }
 
+/// Commits the record of a snapshot together with its objects, references and pin.
 fn commit_record(
     store: &Store,
     objects: NewObjects,
@@ -213,6 +220,7 @@ fn commit_record(
     for (name, expect) in new.references {
         changes.push(Change::SetReference { name, expect, to: snapshot.id });
     }
+    // The pin marks the snapshot as pending: abandoned if this process ends before it has recorded it elsewhere.
     if new.pending {
         changes.push(store.pending_pin(&snapshot)?);
     }
@@ -225,8 +233,8 @@ fn commit_record(
     Ok(snapshot)
 }
 
-/// Encodes the reference to a file node for a directory: the node itself if it is small. Otherwise `store` stores the
-/// node, and returns its id.
+/// Encodes the reference of a directory entry to a file node. The reference contains a small node itself. For any other
+/// node, it has the id that `store` returns after it has stored the node.
 pub(crate) fn file_node_ref(
     node: &[u8],
     store: impl FnOnce(&[u8]) -> StoreResult<NodeId>,
@@ -238,8 +246,8 @@ pub(crate) fn file_node_ref(
     })
 }
 
-/// Encodes the reference to a symlink node for a directory: the node itself if it is small. Otherwise `store` stores
-/// the node, and returns its id.
+/// Encodes the reference of a directory entry to a symlink node. The reference contains a small node itself. For any
+/// other node, it has the id that `store` returns after it has stored the node.
 pub(crate) fn symlink_node_ref(
     node: &[u8],
     store: impl FnOnce(&[u8]) -> StoreResult<NodeId>,

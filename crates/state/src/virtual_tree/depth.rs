@@ -1,4 +1,8 @@
-//! Depth of directories that are moved to a deeper path.
+//! Checks that no entry is nested too deeply after a directory of a virtual tree (a mutable tree in memory) is moved,
+//! or a directory of another tree is added to it.
+//!
+//! A [`Lookup`] is the result of a path lookup: the root, an entry that the tree changed (`Virtual`, with a [`Child`]),
+//! or an unchanged entry of the store (`Stored`).
 
 use std::collections::HashMap;
 
@@ -13,7 +17,8 @@ use crate::walk_limits::WalkUsage;
 use super::{Child, Directory, Lookup, Result, TreeError, VirtualTree, decode_node_ref, display_path};
 
 impl VirtualTree {
-    /// Fails if entries of the directory at `from` would be nested too deeply at `to`, a path of `depth` names.
+    /// Fails if an entry below the directory at `from` would be nested too deeply after a move to `to`. `depth` is the
+    /// number of names in `to`.
     pub(super) fn check_depth_of_move(&self, from: &[u8], to: &[u8], depth: usize) -> Result<()> {
         let mut heights = Heights::new(&self.store);
         let height = match self.must_find(from)? {
@@ -32,13 +37,14 @@ impl VirtualTree {
         check_height(height, to, depth)
     }
 
-    /// Fails if entries of a directory of the store would be nested too deeply at `to`, a path of `depth`
-    /// names.
+    /// Fails if an entry below directory `id` of the store would be nested too deeply at `to`. `depth` is the number of
+    /// names in `to`.
     pub(super) fn check_depth_of_graft(&self, id: NodeId, to: &[u8], depth: usize) -> Result<()> {
         check_height(Heights::new(&self.store).of_stored(id)?, to, depth)
     }
 }
 
+/// Fails if a directory of this height at `path`, with `depth` names, would have an entry that is nested too deeply.
 fn check_height(height: usize, path: &[u8], depth: usize) -> Result<()> {
     if depth + height > DEPTH_MAX {
         return Err(TreeError::TooDeep { path: display_path(path) });
@@ -46,11 +52,13 @@ fn check_height(height: usize, path: &[u8], depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// Heights of directories: the number of names in the longest path below each.
+/// Computes heights of directories. The height is the number of names in the longest path below a directory; 0 if it is
+/// empty.
 struct Heights<'s> {
     store: &'s Store,
-    /// Heights of directories of the store. Each is computed once: a tree may have a directory many times.
+    /// Known heights of directories of the store. A tree may have the same directory at many paths.
     known: HashMap<NodeId, usize>,
+    /// Memory use, counted against the walk limits of the store's handle.
     usage: WalkUsage,
 }
 
@@ -59,6 +67,7 @@ struct Visit {
     id: NodeId,
     /// Subdirectories whose heights are not included yet.
     remaining: Vec<NodeId>,
+    /// Height so far.
     height: usize,
 }
 
@@ -70,7 +79,7 @@ impl<'s> Heights<'s> {
     /// Returns the height of a directory of the virtual tree.
     fn of_virtual(&mut self, directory: &Directory) -> StoreResult<usize> {
         let mut height = 0;
-        // Iterative, because trees may be too deep for the stack.
+        // A loop instead of recursion, because trees may be too deep for the stack.
         let mut queue = vec![(directory, 0)];
         while let Some((directory, depth)) = queue.pop() {
             let (mut is_empty, mut stored) = (true, Vec::new());
@@ -104,7 +113,8 @@ impl<'s> Heights<'s> {
         Ok(height)
     }
 
-    /// Returns the height of a directory of the store. Stops at one that is higher than any tree may be.
+    /// Returns the height of a directory of the store. If that is more than a tree may have, returns any value above
+    /// the maximum depth.
     fn of_stored(&mut self, id: NodeId) -> StoreResult<usize> {
         if let Some(height) = self.known.get(&id) {
             return Ok(*height);
@@ -130,6 +140,7 @@ impl<'s> Heights<'s> {
         Ok(height)
     }
 
+    /// Reads a directory. Its height so far is 0 if it is empty, or else 1.
     fn visit(&self, id: NodeId) -> StoreResult<Visit> {
         self.usage.add(size_of::<Visit>())?;
         let mut visit = Visit { id, remaining: Vec::new(), height: 0 };
@@ -141,7 +152,7 @@ impl<'s> Heights<'s> {
     }
 }
 
-/// Calls `visit` with the name of each entry of a directory of the store, and the id of a subdirectory.
+/// Calls `visit` with the name of each entry of a directory of the store, and with its id if it is a directory.
 fn for_each_entry(
     store: &Store,
     id: NodeId,

@@ -1,4 +1,8 @@
-//! Changing a virtual tree.
+//! Changes to a virtual tree (a mutable tree in memory over a snapshot).
+//!
+//! A [`Lookup`] is the result of a path lookup: the root, an entry that the tree changed (`Virtual`, with a [`Child`]),
+//! or an unchanged entry of the store (`Stored`). A [`File`] is a changed file: extents in the store, and content in
+//! memory that follows them.
 
 use std::sync::Arc;
 
@@ -13,13 +17,14 @@ use super::{
 };
 
 impl VirtualTree {
-    /// Writes a whole file and creates missing parents. An existing file keeps its mode and attributes.
+    /// Replaces the content of a file, or creates the file and missing parents. An existing file keeps its mode and
+    /// extended attributes. A symlink is replaced.
     pub fn write(&mut self, path: impl AsRef<[u8]>, content: impl Into<Vec<u8>>) -> Result<()> {
         let path = path.as_ref();
         let is_a_directory = || TreeError::IsADirectory { path: display_path(path) };
         let Some((parent, name)) = split(path)? else { return Err(is_a_directory()) };
         let store = self.store.clone();
-        // The path is walked only once: the existing entry is looked up in the directory that is changed.
+        // The existing entry is looked up in the directory that is changed, so that the path is walked only once.
         let directory = self.directory_mut(&parent)?;
         let (mode, xattrs) = match directory.child(&store, name)? {
             Some(Child::Directory(_)) => return Err(is_a_directory()),
@@ -56,8 +61,8 @@ impl VirtualTree {
             Some(lookup) => Arc::new(self.file_for_appending(path, lookup)?),
         };
         if file.unstored_tail.is_empty() && !file.stored_extents.is_empty() {
-            // The whole content is in the store. Its last chunk ends at the old end of the file instead of at
-            // a boundary that the chunker chose, so it is read back and chunked again with the new bytes.
+            // All content is in the store. The last chunk ends where the file ended, not at a boundary that the chunker
+            // chose from the content. So it is read again, and split into chunks together with the new bytes.
             let (stored_extents, stable_len) = content::stable_part(&file.stored_extents);
             let unstored_tail = self.content_of(&file.stored_extents, stable_len, u64::MAX)?;
             file = Arc::new(File { stored_extents, unstored_tail, ..File::clone(&file) });
@@ -65,12 +70,12 @@ impl VirtualTree {
         let edited = Arc::make_mut(&mut file);
         edited.unstored_tail.extend_from_slice(content);
         edited.modified = Some(Timestamp::now());
-        // It is no longer equal to the other names of a hard-linked file.
+        // If the file was hard-linked, its content is no longer equal to the content of the other names.
         edited.link_label = None;
         self.put(path, Child::File(file))
     }
 
-    /// Converts a file of the store to a [`File`] whose last chunk is in memory, so that it can grow.
+    /// Converts a file of the store to a [`File`] with its last chunk in memory, so that content can be appended.
     fn file_for_appending(&self, path: &[u8], lookup: Lookup<'_>) -> Result<File> {
         let entry = self.lookup_entry(lookup)?;
         let Node::File(node) = entry.node else {
@@ -102,9 +107,8 @@ impl VirtualTree {
         Ok(self.directory_mut(&parent)?.remove(&store, name)?)
     }
 
-    /// Renames an entry, replacing a file or an empty directory at `to` as `rename(2)` does. A directory is
-    /// moved in constant time, unless `to` has more names than `from`: then its directories are read, to check
-    /// their depth.
+    /// Renames an entry. Like `rename(2)`, replaces a file or an empty directory at `to`. Takes constant time, unless a
+    /// directory is moved to a path with more names: then all directories below it are read, to check their depth.
     pub fn rename(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let source = path_names(from)?;
@@ -120,7 +124,8 @@ impl VirtualTree {
         if kind == NodeKind::Directory && target.len() > source.len() {
             self.check_depth_of_move(from, to, target.len())?;
         }
-        // The target's parent is created first: nothing can fail once the source is removed, so it is not lost.
+        // The parent of the target is created before the source is removed. Nothing can fail after that, so the entry
+        // is not lost.
         self.directory_mut(&target[..target.len() - 1])?;
         let store = self.store.clone();
         let (name, parent) = source.split_last().unwrap_or_else(|| unreachable!("a path with names"));
@@ -131,7 +136,8 @@ impl VirtualTree {
             child
         };
         if matches!(child, Some(Child::Directory(_))) {
-            // `depth` must stay an upper bound. The moved subtree is at most as deep as the whole tree was.
+            // `self.depth` is an upper bound of the depth of changes. The moved subtree is not deeper than the whole
+            // tree.
             self.depth += target.len();
         }
         match child {
@@ -153,19 +159,19 @@ impl VirtualTree {
         }
     }
 
-    /// Creates a directory and its missing parents. An existing one is left unchanged.
+    /// Creates a directory and its missing parents. Does nothing if the directory exists.
     pub fn mkdir(&mut self, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let names = path_names(path)?;
         self.directory_mut(&names).map(drop)
     }
 
-    /// Creates a symlink, replacing a file or symlink.
+    /// Creates a symlink. Replaces a file or symlink at `path`; fails if there is a directory.
     pub fn symlink(&mut self, path: impl AsRef<[u8]>, target: impl Into<Vec<u8>>) -> Result<()> {
         self.put_symlink(path, target, None)
     }
 
-    /// Changes permission bits of a file or directory.
+    /// Sets the permission bits of a file or directory. Fails for a symlink.
     pub fn chmod(&mut self, path: impl AsRef<[u8]>, mode: u16) -> Result<()> {
         let path = path.as_ref();
         let mode = mode & MODE_BITS;
@@ -189,7 +195,7 @@ impl VirtualTree {
         }
     }
 
-    /// Converts a file of the store to a [`File`], with its content in stored extents.
+    /// Converts a file of the store to a [`File`] without reading its content.
     fn file_as_is(&self, path: &[u8], lookup: Lookup<'_>) -> Result<File> {
         let entry = self.lookup_entry(lookup)?;
         let Node::File(node) = entry.node else {

@@ -1,4 +1,7 @@
-//! Files of real directories that become part of a virtual tree.
+//! Adds files from directories of the file system to a virtual tree (a mutable tree in memory over a snapshot).
+//!
+//! The content is written to a batch (new objects that are not committed yet). A [`Child`] is a changed entry of a
+//! directory, a [`File`] a changed file.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
@@ -18,14 +21,14 @@ use super::{Child, File, Result, TreeError, UncommittedContent, VirtualTree, dis
 /// Minimum number of files that are read in parallel.
 const PARALLEL_MIN: usize = 4;
 
-/// A file to add to the tree.
+/// File to add to a tree.
 #[derive(Debug, Clone)]
 pub struct FileToAdd {
-    /// Name in the directory.
+    /// Name in the directory of the file system.
     pub name: Vec<u8>,
     /// Path in the tree.
     pub path: Vec<u8>,
-    /// Link label: equal for all hard links to one file.
+    /// Link label: equal for all hard links to one file; `None` for a file with one name.
     pub link_label: Option<u64>,
 }
 
@@ -36,9 +39,9 @@ pub enum AddOutcome {
     File {
         /// Fingerprint of the file when it was read.
         fingerprint: StatFingerprint,
-        /// True if a later change is certain to change the fingerprint.
+        /// True if any later change of the file is certain to change the fingerprint.
         reliable: bool,
-        /// Bytes of attributes and extents that the tree holds of it.
+        /// Memory that the tree uses for the extended attributes and extents of the file, in bytes.
         metadata: usize,
     },
     /// The file no longer exists; the tree is unchanged.
@@ -47,7 +50,7 @@ pub enum AddOutcome {
     Skipped(SkipReason),
 }
 
-/// A file of a tree, to be added under its other names. They share its content and attributes.
+/// File of a tree, to add it under the other names of a hard-linked file.
 #[derive(Clone)]
 pub struct LinkedFile(Child);
 
@@ -58,8 +61,9 @@ enum FileResult {
 }
 
 impl VirtualTree {
-    /// Adds files of one directory, each with a consistent state. `reader` opens and reads them: callers may have to do
-    /// that in another user namespace.
+    /// Adds files of one directory. The content of each file existed at one moment, even if other processes write to
+    /// it. Files are opened through `reader`, because some callers must do that in another user namespace. Returns the
+    /// outcomes in the order of `files`.
     pub fn add_files(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -90,21 +94,21 @@ impl VirtualTree {
         Ok(outcomes)
     }
 
-    /// Returns the file that was added at `path`; `None` if there is another kind of entry, or only the base
-    /// has it.
+    /// Returns the file that was added at `path`; `None` if there is no file, or if the file is an unchanged one of the
+    /// base (the snapshot under the tree).
     pub fn added_file(&self, path: impl AsRef<[u8]>) -> Result<Option<LinkedFile>> {
         let lookup = self.find(path.as_ref())?;
         let Some(super::Lookup::Virtual(child)) = lookup else { return Ok(None) };
         Ok((self.kind_of(child)? == NodeKind::File).then(|| LinkedFile(child.clone())))
     }
 
-    /// Adds another name of a file of this tree, without reading it.
+    /// Adds another name of a file of this tree without reading the file.
     pub fn put_linked_file(&mut self, path: impl AsRef<[u8]>, file: &LinkedFile) -> Result<()> {
         self.put(path.as_ref(), file.0.clone())
     }
 
-    /// Adds the path `new` as another name of the file that was added to this tree at the path `existing`, without
-    /// reading it. Both get the link label `label`, unless the file has one.
+    /// Adds the path `new` as a hard link to the file that was added to this tree at the path `existing`. If the file
+    /// has no link label, both names get the link label `label`.
     pub(crate) fn link_file(&mut self, existing: &[u8], new: &[u8], label: u64) -> Result<()> {
         let target = match self.find(existing)? {
             Some(super::Lookup::Virtual(Child::File(target))) => Arc::clone(target),
@@ -121,12 +125,13 @@ impl VirtualTree {
         self.put(new, Child::File(linked))
     }
 
-    /// Returns the content that is not committed yet, like [`VirtualTree::uncommitted_content`]. If there is none, the
-    /// batch of the new one is low-latency.
+    /// Returns the uncommitted content of the tree, like [`VirtualTree::uncommitted_content`]. If there is none,
+    /// creates it with a batch that is quick to commit.
     fn low_latency_content(&mut self) -> StoreResult<Arc<UncommittedContent>> {
         if let Some(content) = &self.uncommitted {
             return Ok(Arc::clone(content));
         }
+        // The guard of this tree protects stored objects from garbage collection as long as the batch exists.
         let batch = Arc::new(Batch::low_latency(self.store.clone(), Arc::clone(&self.guard)));
         let content = Arc::new(UncommittedContent { batch, commit_lock: Mutex::default() });
         self.uncommitted = Some(Arc::clone(&content));
@@ -134,12 +139,14 @@ impl VirtualTree {
     }
 }
 
+/// Returns the file for a node whose content is in the batch.
 fn stored_file(node: FileNode, fingerprint: StatFingerprint, link_label: Option<u64>) -> File {
     let FileNode { mode, xattrs, extents } = node;
     let modified = Some(Timestamp(fingerprint.mtime));
     File { mode, xattrs, modified, link_label, stored_extents: extents, unstored_tail: Vec::new() }
 }
 
+/// Reads one file into the batch.
 fn read_one(
     batch: &Batch,
     reader: &dyn DirectoryReader,

@@ -1,5 +1,8 @@
-//! Importing entries into a virtual tree: with all their attributes, and without holding their content in
-//! memory.
+//! Adds entries with all their attributes to a virtual tree (a mutable tree in memory over a snapshot). Content need
+//! not fit into memory: it is streamed, or it is already in the store.
+//!
+//! A [`Child`] is a changed entry of a directory. A [`File`] is a changed file: extents in the store, and content in
+//! memory that follows them.
 
 use std::io::Read;
 use std::sync::{Arc, Mutex};
@@ -23,7 +26,8 @@ use super::{
 };
 
 impl VirtualTree {
-    /// Adds a file with streamed content: memory use does not depend on its size. Replaces any entry at `path`.
+    /// Adds a file with streamed content. Memory use does not depend on the size of the file. Replaces any entry at
+    /// `path`.
     pub fn put_file(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -44,8 +48,7 @@ impl VirtualTree {
         })
     }
 
-    /// Adds a file whose content `write` passes piece by piece. Zeros pushed with
-    /// [`ContentWriter::push_zeros`] cost nothing.
+    /// Adds a file whose content `write` passes to a [`ContentWriter`] in pieces. Replaces any entry at `path`.
     pub(crate) fn put_file_with<E: From<TreeError>>(
         &mut self,
         path: &[u8],
@@ -84,8 +87,8 @@ impl VirtualTree {
         self.put(path.as_ref(), Child::File(Arc::new(file)))
     }
 
-    /// Adds a file with content that this store already has, without reading it. Replaces any entry at `path`. Without
-    /// a modification time in `attributes`, it stays unknown.
+    /// Adds a file with content that this store already has, without reading the content. Replaces any entry at `path`.
+    /// If `attributes` has no modification time, the time of the file is unknown.
     pub fn put_extents(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -106,7 +109,7 @@ impl VirtualTree {
         self.put(path, Child::File(Arc::new(file)))
     }
 
-    /// Creates a directory, or changes the attributes of an existing one.
+    /// Creates a directory, or changes the attributes of an existing one. Creates missing parents.
     pub fn put_directory(&mut self, path: impl AsRef<[u8]>, attributes: Attributes) -> Result<()> {
         let path = path.as_ref();
         let names = path_names(path)?;
@@ -118,8 +121,8 @@ impl VirtualTree {
         Ok(())
     }
 
-    /// Adds a symlink with a modification time; `None` for the current time. Replaces a file or symlink at `path`;
-    /// fails if there is a directory.
+    /// Adds a symlink. `modified` is `None` for the current time. Replaces a file or symlink at `path`; fails if there
+    /// is a directory.
     pub fn put_symlink(
         &mut self,
         path: impl AsRef<[u8]>,
@@ -136,10 +139,10 @@ impl VirtualTree {
         self.put(path, Child::Symlink { target: target.into(), modified })
     }
 
-    /// Adds an entry of another tree of this store at `path` without reading it: a file, a symlink, or a
-    /// directory with everything below it. `from` is its path in the other tree, or empty if that is unknown.
-    /// If `path` has more names than `from`, all directories below a directory are read, to check that none is nested
-    /// deeper than [`DEPTH_MAX`](crate::DEPTH_MAX).
+    /// Adds an entry of another tree of this store at `path` without reading the entry: a file, a symlink, or a
+    /// directory with everything below it. `from` is the path of the entry in the other tree, or empty if it is
+    /// unknown. If the entry is a directory and `path` has more names than `from`, reads all directories below it, to
+    /// check that none is nested deeper than [`DEPTH_MAX`](crate::DEPTH_MAX).
     pub fn graft(&mut self, path: impl AsRef<[u8]>, entry: &Entry, from: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         if matches!(&entry.node, Node::Directory(node) if node.times.is_none()) {
@@ -167,21 +170,21 @@ impl VirtualTree {
         self.put(path, child)
     }
 
-    /// Adds an entry of another tree of this store like [`VirtualTree::graft`], at the path that it has in that tree.
+    /// Adds an entry of another tree of this store like [`VirtualTree::graft`]. Its path is equal in both trees.
     pub fn graft_at_same_path(&mut self, path: impl AsRef<[u8]>, entry: &Entry) -> Result<()> {
         let path = path.as_ref();
         self.graft(path, entry, path)
     }
 
-    /// Copies directories of another tree of this store to the same paths, without reading them. Each replaces the
-    /// entry of this tree at its path; a subtree with an empty path replaces the whole tree.
+    /// Copies directories of another tree of this store to the same paths without reading them. Each directory replaces
+    /// the entry of this tree at its path. A subtree with an empty path replaces the whole tree.
     pub fn graft_subtrees(&mut self, tree: &Tree, subtrees: &[Subtree]) -> Result<()> {
         if subtrees.is_empty() {
             return Ok(());
         }
-        // If the root is live, so are all subtrees: one check is enough.
+        // All objects below a live object are live, so it is enough to check the root of the other tree.
         self.check_live(&subtrees[0].path, &tree.root().node)?;
-        // Adjacent siblings are added together.
+        // Subtrees that follow each other in one directory are added together, so that their parent is looked up once.
         for siblings in subtrees.chunk_by(|a, b| a.parent() == b.parent()) {
             let Some(parent) = siblings[0].parent() else {
                 let (id, times) = tree.ids().ok_or_else(without_times)?;
@@ -199,8 +202,8 @@ impl VirtualTree {
         Ok(())
     }
 
-    /// Fails if an object is not live. Live objects are protected by the guard of this tree, but condemned
-    /// ones may be deleted before the tree is committed.
+    /// Fails if an object of the node is not live. The guard of this tree protects live objects. An object that a
+    /// garbage collection has already condemned may be deleted before the tree is committed.
     fn check_live(&self, path: &[u8], node: &Node) -> StoreResult<()> {
         let objects: Vec<ObjectId> = match node {
             Node::Directory(node) => {
@@ -227,8 +230,8 @@ impl VirtualTree {
         Ok(())
     }
 
-    /// Returns the content that is not committed yet, which clones of the tree share. If there is none, the batch of
-    /// the new one is for large amounts of content.
+    /// Returns the uncommitted content of the tree, which its clones share. If there is none, creates it with a batch
+    /// for large amounts of content.
     fn uncommitted_content(&mut self) -> StoreResult<Arc<UncommittedContent>> {
         if let Some(content) = &self.uncommitted {
             return Ok(Arc::clone(content));
@@ -242,6 +245,7 @@ impl VirtualTree {
     }
 }
 
+/// Returns the error for a directory whose times are not known.
 fn without_times() -> StoreError {
     StoreError::Refused("a directory whose times are unknown cannot be copied into another tree".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Preview of a virtual tree: its content as a [`Tree`], without a commit.
+//! Preview of a virtual tree (a mutable tree in memory over a snapshot): its content as a [`Tree`], without a commit.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::uncommitted_objects::UncommittedObjects;
 use super::{Result, VirtualTree};
 
 impl VirtualTree {
-    /// Returns the tree that a commit would produce now, for reading and comparing. No object of it stays in
-    /// the store.
+    /// Returns the tree that a commit would produce now, for reading and comparing. Its new objects are not written to
+    /// the store; the returned tree keeps them.
     pub fn preview(&self) -> Result<Tree> {
         let batch = Batch::low_latency(self.store.clone(), Arc::clone(&self.guard));
         let (tree, times) = self.write_root(&batch)?;

@@ -1,4 +1,9 @@
-//! Reading a virtual tree: changes from memory, everything else from the store.
+//! Reads a virtual tree (a mutable tree in memory over a snapshot): changes from memory, everything else from the
+//! store.
+//!
+//! A [`Lookup`] is the result of a path lookup: the root, an entry that the tree changed (`Virtual`, with a [`Child`]),
+//! or an unchanged entry of the store (`Stored`). A [`File`] is a changed file: extents in the store, and content in
+//! memory that follows them.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +39,7 @@ impl VirtualTree {
         }
     }
 
+    /// Returns up to `len` bytes of a changed file from `offset`: first from the store, then from memory.
     fn read_file(&self, file: &File, offset: u64, len: u64) -> Result<Vec<u8>> {
         let mut out = self.content_of(&file.stored_extents, offset, len)?;
         let stored_len: u64 = file.stored_extents.iter().map(Extent::len).sum();
@@ -46,7 +52,7 @@ impl VirtualTree {
         Ok(out)
     }
 
-    /// Reads chunks, some of which may not be committed yet.
+    /// Reads content from chunks, which may be uncommitted.
     pub(super) fn content_of(&self, extents: &[Extent], offset: u64, len: u64) -> Result<Vec<u8>> {
         match &self.uncommitted {
             Some(content) => Ok(content.batch.read_extents(extents, offset, len)?),
@@ -113,11 +119,12 @@ impl VirtualTree {
         Ok(self.find(path.as_ref())?.is_some())
     }
 
+    /// Looks a path up. Fails if there is no entry.
     pub(super) fn must_find(&self, path: &[u8]) -> Result<Lookup<'_>> {
         self.find(path)?.ok_or_else(|| TreeError::NotFound { path: display_path(path) })
     }
 
-    /// Looks a path up in the changes, then in the store; `None` if nothing has this path.
+    /// Looks a path up, first in the changes, then in the store. Returns `None` if there is no entry.
     pub(super) fn find(&self, path: &[u8]) -> Result<Option<Lookup<'_>>> {
         let names = path_names(path)?;
         let mut directory = &*self.root;
@@ -150,7 +157,8 @@ impl VirtualTree {
         }
     }
 
-    /// Looks up names below a directory of the store.
+    /// Looks up `name` in directory `id` of the store, and then the following `names` below it. `times` is the id of
+    /// the directory's times.
     fn find_stored<'a>(
         &self,
         mut id: NodeId,
@@ -183,14 +191,15 @@ impl VirtualTree {
         }
     }
 
+    /// Decodes an entry of the store. The result has no name.
     pub(super) fn stored_entry(&self, node_ref: &[u8], time: &[u8]) -> StoreResult<Entry> {
         let decode_error = |source| StoreError::Undecodable { what: "an entry".to_owned(), source };
         let node_ref = NodeRef::decode(node_ref).map_err(decode_error)?;
         self.store.entry_from_parts(b"", node_ref, EntryTime::decode(time).map_err(decode_error)?)
     }
 
-    /// Converts the result of a lookup to an entry; only for entries of the store and symlinks. Callers handle changed
-    /// files and directories before.
+    /// Converts the result of a lookup to an entry. Fails for changed files and directories, which callers handle
+    /// themselves.
     pub(super) fn lookup_entry(&self, lookup: Lookup<'_>) -> Result<Entry> {
         match lookup {
             Lookup::Stored(entry) => Ok(entry),
@@ -208,6 +217,7 @@ impl VirtualTree {
         }
     }
 
+    /// Returns the kind of an entry.
     pub(super) fn kind_of(&self, child: &Child) -> StoreResult<NodeKind> {
         Ok(match child {
             Child::Directory(_) => NodeKind::Directory,
@@ -217,6 +227,7 @@ impl VirtualTree {
         })
     }
 
+    /// Returns the metadata for the result of a lookup.
     pub(super) fn lookup_stat(&self, lookup: Lookup<'_>) -> Result<Stat> {
         let stat_directory = |directory: &Directory| -> Result<Stat> {
             let stored = match directory.base {

@@ -1,13 +1,15 @@
-//! Insight diff: notes, codes and line counts of typical changes.
+//! Tests of insight diffs: risk notes, codes and line counts of typical changes.
 
 use std::collections::BTreeMap;
 
 use workspace_state::{
-    ChangeCode, ContentCode, EntryInsight, InsightDiff, LINE_DIFF_MAX, RiskCode, SecretPattern, insight,
+    ChangeCode, ContentCode, EntryInsight, InsightDiff, LINE_DIFF_MAX, RiskCode, RiskNote, SecretPattern,
+    insight,
 };
 
 use crate::model::{Item, Model, ModelStore, insert};
 
+/// Creates a model with these entries and their parent directories.
 fn model<const N: usize>(items: [(&str, Item); N]) -> Model {
     let mut model = Model::new();
     for (path, item) in items {
@@ -29,11 +31,11 @@ fn link(target: &str) -> Item {
 }
 
 fn lines(count: usize) -> String {
-    (0..count).map(|at| format!("line {at}\n")).collect()
+    (0..count).map(|number| format!("line {number}\n")).collect()
 }
 
-/// Computes the insight diff, and checks that it survives serialisation.
-fn judge(from: &Model, to: &Model) -> InsightDiff {
+/// Computes the insight diff, and checks that it can be serialised and deserialised without a change.
+fn insight_of(from: &Model, to: &Model) -> InsightDiff {
     let store = ModelStore::new();
     let result = insight(&store.tree(from), &store.tree(to)).unwrap();
     let text = serde_json::to_string(&result).unwrap();
@@ -41,7 +43,8 @@ fn judge(from: &Model, to: &Model) -> InsightDiff {
     result
 }
 
-fn only(result: &InsightDiff) -> &EntryInsight {
+/// Returns the only entry of an insight diff.
+fn only_entry(result: &InsightDiff) -> &EntryInsight {
     assert_eq!(result.entries.len(), 1, "{result:?}");
     &result.entries[0]
 }
@@ -97,7 +100,7 @@ fn modes_of_version_1_are_still_read() {
 }
 
 #[test]
-fn every_code_has_the_name_that_is_documented() {
+fn every_risk_code_has_its_documented_name() {
     let page = include_str!("../../../../docs/insight.md");
     let codes = [
         (RiskCode::BecameExecutable, "became_executable"),
@@ -119,7 +122,7 @@ fn every_code_has_the_name_that_is_documented() {
 }
 
 #[test]
-fn modes_and_targets_are_noted_when_they_are_new() {
+fn new_modes_and_new_symlink_targets_are_noted() {
     use RiskCode::{BecameExecutable, SetIdBit, SymlinkLeavesTree};
     let cases: [(Option<Item>, Item, &[RiskCode]); 10] = [
         (Some(with_mode(0o644)), with_mode(0o755), &[BecameExecutable]),
@@ -136,25 +139,33 @@ fn modes_and_targets_are_noted_when_they_are_new() {
     for (old, new, expected) in cases {
         let mut from = model([("d", Item::Directory { mode: 0o755 })]);
         old.into_iter().for_each(|old| insert(&mut from, b"d/x", old));
-        let result = judge(&from, &model([("d/x", new)]));
-        assert_eq!(codes(only(&result)), expected, "{result:?}");
+        let result = insight_of(&from, &model([("d/x", new)]));
+        assert_eq!(codes(only_entry(&result)), expected, "{result:?}");
     }
 }
 
 #[test]
-fn names_are_noted_whatever_happens_to_them() {
+fn a_dependency_manifest_is_noted_when_it_is_added_removed_or_renamed() {
     let manifest = || file("x = 1\n");
-    let to = judge(&Model::new(), &model([("Cargo.toml", manifest())]));
-    let gone = judge(&model([("Cargo.toml", manifest())]), &Model::new());
-    let away = judge(&model([("Cargo.toml", manifest())]), &model([("notes", manifest())]));
-    for result in [to, gone, away] {
-        assert_eq!(codes(only(&result)), [RiskCode::DependencyManifest]);
+    let added = insight_of(&Model::new(), &model([("Cargo.toml", manifest())]));
+    let removed = insight_of(&model([("Cargo.toml", manifest())]), &Model::new());
+    let renamed = insight_of(&model([("Cargo.toml", manifest())]), &model([("notes", manifest())]));
+    for result in [added, removed, renamed] {
+        assert_eq!(codes(only_entry(&result)), [RiskCode::DependencyManifest]);
         assert_eq!(result.totals.notes, BTreeMap::from([(RiskCode::DependencyManifest, 1)]));
     }
 }
 
+/// Returns the notes of an entry, sorted, with the paths below the entry that they are about.
+fn notes_with_paths(entry: &EntryInsight) -> Vec<(RiskCode, String)> {
+    let path = |note: &RiskNote| String::from_utf8(note.path.clone().unwrap().0).unwrap();
+    let mut notes: Vec<_> = entry.notes.iter().map(|note| (note.code, path(note))).collect();
+    notes.sort();
+    notes
+}
+
 #[test]
-fn a_renamed_directory_is_noted_for_what_the_move_changes() {
+fn a_renamed_directory_has_notes_about_entries_whose_risks_change() {
     let from = model([
         ("a/b/run.yml", file("x\n")),
         ("a/b/up", link("../x")),
@@ -167,30 +178,24 @@ fn a_renamed_directory_is_noted_for_what_the_move_changes() {
         (".ci/Makefile", file("y\n")),
         ("a/keep", file("z\n")),
     ]);
-    let result = judge(&from, &to);
-    let entry = only(&result);
+    let result = insight_of(&from, &to);
+    let entry = only_entry(&result);
     assert_eq!(entry.change, ChangeCode::Renamed);
-    let mut notes: Vec<_> = entry
-        .notes
-        .iter()
-        .map(|note| (note.code, String::from_utf8(note.path.clone().unwrap().0).unwrap()))
-        .collect();
-    notes.sort();
     assert_eq!(
-        notes,
+        notes_with_paths(entry),
         [
             (RiskCode::CiConfig, ".ci/Makefile".to_owned()),
             (RiskCode::CiConfig, ".ci/run.yml".to_owned()),
             (RiskCode::CiConfig, ".ci/up".to_owned()),
         ]
     );
-    let up = judge(&model([("a/b/up", link("../../x"))]), &model([("b/up", link("../../x"))]));
-    let renamed = up.entries.iter().find(|entry| entry.change == ChangeCode::Renamed).unwrap();
+    let moved_up = insight_of(&model([("a/b/up", link("../../x"))]), &model([("b/up", link("../../x"))]));
+    let renamed = moved_up.entries.iter().find(|entry| entry.change == ChangeCode::Renamed).unwrap();
     assert_eq!(codes(renamed), [RiskCode::SymlinkLeavesTree]);
 }
 
 #[test]
-fn a_moved_symlink_that_leaves_the_tree_is_noted_for_its_path_too() {
+fn a_moved_symlink_that_leaves_the_tree_has_a_note_about_its_path_too() {
     let files = |directory: &str| {
         let [ci, run] = ["ci.yml", "run.yml"].map(|name| format!("{directory}/{name}"));
         model([
@@ -200,17 +205,11 @@ fn a_moved_symlink_that_leaves_the_tree_is_noted_for_its_path_too() {
             (".github/keep", file("z\n")),
         ])
     };
-    let result = judge(&files("deep/a/b/w"), &files(".github/workflows"));
-    let entry = only(&result);
+    let result = insight_of(&files("deep/a/b/w"), &files(".github/workflows"));
+    let entry = only_entry(&result);
     assert_eq!(entry.change, ChangeCode::Renamed);
-    let mut notes: Vec<_> = entry
-        .notes
-        .iter()
-        .map(|note| (note.code, String::from_utf8(note.path.clone().unwrap().0).unwrap()))
-        .collect();
-    notes.sort();
     assert_eq!(
-        notes,
+        notes_with_paths(entry),
         [
             (RiskCode::SymlinkLeavesTree, ".github/workflows/ci.yml".to_owned()),
             (RiskCode::CiConfig, ".github/workflows/ci.yml".to_owned()),
@@ -220,19 +219,19 @@ fn a_moved_symlink_that_leaves_the_tree_is_noted_for_its_path_too() {
 }
 
 #[test]
-fn secrets_are_noted_by_line_and_never_repeated() {
+fn secrets_are_noted_by_line_and_never_quoted() {
     let secret = format!("ghp_{}", "a1B2".repeat(9));
     let old = "first\npassword = \"kX9vQ2mZ7pL4wR8t\"\n";
     let new = format!("first\npassword = \"kX9vQ2mZ7pL4wR8t\"\n# {secret}\nlast\n");
-    let result = judge(&model([("f", file(old))]), &model([("f", file(new))]));
-    let notes = &only(&result).notes;
+    let result = insight_of(&model([("f", file(old))]), &model([("f", file(new))]));
+    let notes = &only_entry(&result).notes;
     assert_eq!(notes.len(), 1, "only added lines count: {notes:?}");
     assert_eq!((notes[0].code, notes[0].line), (RiskCode::SecretLikeContent, Some(3)));
     assert_eq!(notes[0].pattern, Some(SecretPattern::GithubToken));
     assert!(!serde_json::to_string(&result).unwrap().contains("a1B2"));
-    let many = format!("{secret}\n").repeat(1000);
-    let result = judge(&Model::new(), &model([("f", file(many))]));
-    assert_eq!(only(&result).notes.len(), 100);
+    let many_secrets = format!("{secret}\n").repeat(1000);
+    let result = insight_of(&Model::new(), &model([("f", file(many_secrets))]));
+    assert_eq!(only_entry(&result).notes.len(), 100);
 }
 
 #[test]
@@ -240,7 +239,7 @@ fn large_deletions_are_noted() {
     let change = |old: usize, new: usize| {
         let from = model([("f", file(lines(old)))]);
         let to = if new == 0 { Model::new() } else { model([("f", file(lines(new)))]) };
-        codes(only(&judge(&from, &to)))
+        codes(only_entry(&insight_of(&from, &to)))
     };
     assert_eq!(change(400, 199), [RiskCode::LargeDeletion]);
     assert_eq!(change(400, 200), []);
@@ -248,59 +247,65 @@ fn large_deletions_are_noted() {
     assert_eq!(change(200, 0), []);
     assert_eq!(change(1000, 600), []);
     let rewritten = lines(500).replace("line", "other");
-    let result = judge(&model([("f", file(lines(500)))]), &model([("f", file(rewritten))]));
-    assert_eq!(codes(only(&result)), [], "rewritten, not deleted");
+    let result = insight_of(&model([("f", file(lines(500)))]), &model([("f", file(rewritten))]));
+    assert_eq!(codes(only_entry(&result)), [], "rewritten, not deleted");
 }
 
 #[test]
-fn the_loss_of_many_files_is_noted_once() {
+fn the_removal_of_many_files_is_noted_once() {
     let files = |count: usize| -> Model {
         let mut model = Model::new();
-        (0..count).for_each(|at| insert(&mut model, format!("d/{at}").as_bytes(), file(format!("{at}\n"))));
+        (0..count).for_each(|n| insert(&mut model, format!("d/{n}").as_bytes(), file(format!("{n}\n"))));
         model
     };
-    let many = judge(&files(101), &Model::new());
-    assert_eq!(many.notes.iter().map(|note| note.code).collect::<Vec<_>>(), [RiskCode::LargeDeletion]);
-    assert_eq!(many.totals.notes[&RiskCode::LargeDeletion], 1);
-    assert_eq!((many.totals.removed, many.totals.files_removed, many.totals.lines_removed), (102, 101, 101));
-    assert!(judge(&files(100), &Model::new()).notes.is_empty());
+    let result = insight_of(&files(101), &Model::new());
+    assert_eq!(result.notes.iter().map(|note| note.code).collect::<Vec<_>>(), [RiskCode::LargeDeletion]);
+    assert_eq!(result.totals.notes[&RiskCode::LargeDeletion], 1);
+    assert_eq!(
+        (result.totals.removed, result.totals.files_removed, result.totals.lines_removed),
+        (102, 101, 101)
+    );
+    assert!(insight_of(&files(100), &Model::new()).notes.is_empty());
 }
 
 #[test]
 fn binary_content_has_no_lines() {
-    let result = judge(&model([("f", file("text\n"))]), &model([("f", file("\0\n"))]));
-    let entry = only(&result);
+    let result = insight_of(&model([("f", file("text\n"))]), &model([("f", file("\0\n"))]));
+    let entry = only_entry(&result);
     assert_eq!((entry.content, entry.lines_added), (Some(ContentCode::Binary), None));
     assert_eq!((codes(entry), entry.size_change), (vec![RiskCode::BinaryReplacedText], -3));
     assert_eq!(result.totals.binary, 1);
-    let result = judge(&model([("f", file(""))]), &model([("f", file("\0"))]));
-    assert_eq!(codes(only(&result)), [], "there was no text");
-    let result = judge(&model([("f", file("\0"))]), &model([("f", file("text"))]));
-    assert_eq!((codes(only(&result)), only(&result).content), (vec![], Some(ContentCode::Binary)));
+    let result = insight_of(&model([("f", file(""))]), &model([("f", file("\0"))]));
+    assert_eq!(codes(only_entry(&result)), [], "there was no text");
+    let result = insight_of(&model([("f", file("\0"))]), &model([("f", file("text"))]));
+    assert_eq!(
+        (codes(only_entry(&result)), only_entry(&result).content),
+        (vec![], Some(ContentCode::Binary))
+    );
 }
 
 #[test]
 fn too_large_files_are_reported_and_not_compared() {
     let size = usize::try_from(LINE_DIFF_MAX).unwrap();
     let text = |len: usize| file(b"a\n".repeat(len / 2 + 1)[..len].to_vec());
-    let result = judge(&model([("f", text(10))]), &model([("f", text(size + 1))]));
-    let entry = only(&result);
+    let result = insight_of(&model([("f", text(10))]), &model([("f", text(size + 1))]));
+    let entry = only_entry(&result);
     assert!(entry.too_large && entry.lines_added.is_none() && entry.lines_removed.is_none());
     assert_eq!((entry.content, result.totals.too_large), (Some(ContentCode::Text), 1));
-    let result = judge(&model([("f", text(10))]), &model([("f", text(size))]));
-    assert_eq!(only(&result).lines_added, Some(LINE_DIFF_MAX / 2 - 5));
+    let result = insight_of(&model([("f", text(10))]), &model([("f", text(size))]));
+    assert_eq!(only_entry(&result).lines_added, Some(LINE_DIFF_MAX / 2 - 5));
 }
 
 #[test]
 fn symlinks_and_directories_have_no_lines() {
-    let result = judge(&model([("l", link("a"))]), &model([("l", link("b"))]));
-    assert_eq!((only(&result).content, only(&result).lines_added), (None, None));
-    let result = judge(&model([("l", file("1\n2\n"))]), &model([("l", link("b"))]));
-    let entry = only(&result);
+    let result = insight_of(&model([("l", link("a"))]), &model([("l", link("b"))]));
+    assert_eq!((only_entry(&result).content, only_entry(&result).lines_added), (None, None));
+    let result = insight_of(&model([("l", file("1\n2\n"))]), &model([("l", link("b"))]));
+    let entry = only_entry(&result);
     assert_eq!(
         (entry.change, entry.lines_removed, entry.size_change),
         (ChangeCode::TypeChanged, Some(2), -4)
     );
-    let result = judge(&Model::new(), &model([("d", Item::Directory { mode: 0o755 })]));
-    assert_eq!((only(&result).content, only(&result).lines_added), (None, None));
+    let result = insight_of(&Model::new(), &model([("d", Item::Directory { mode: 0o755 })]));
+    assert_eq!((only_entry(&result).content, only_entry(&result).lines_added), (None, None));
 }

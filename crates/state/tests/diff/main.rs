@@ -1,4 +1,5 @@
-//! Diff, insight diff and patches, from outside: against a plain model of trees, and against git.
+//! Tests of diffs, insight diffs (diffs with line counts and risk notes) and patches through the public interface.
+//! Results are compared with models of trees, which are plain maps, and with git.
 
 mod insight;
 mod model;

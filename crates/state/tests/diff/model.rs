@@ -1,11 +1,11 @@
-//! Trees as plain maps, random ones, and conversion to trees in a store.
+//! Models of trees as plain maps: random models, and conversion of models to trees in a store.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use workspace_state::{DifferenceKind, NewSnapshot, Store, Tree};
 
-/// Entry at a path.
+/// Entry of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Item {
     File { content: Vec<u8>, mode: u16 },
@@ -13,11 +13,11 @@ pub(crate) enum Item {
     Directory { mode: u16 },
 }
 
-/// A tree: every path, directories included.
+/// Model of a tree: all entries by path, including directories.
 pub(crate) type Model = BTreeMap<Vec<u8>, Item>;
 
 impl Item {
-    /// Returns the kind that a diff should report for a change from this to `other`.
+    /// Returns the kind of difference that a diff must report for a change from this entry to `new`.
     pub(crate) fn change_to(&self, new: &Self) -> DifferenceKind {
         match (self, new) {
             (Self::File { content: old, mode: old_mode }, Self::File { content: new, mode: new_mode }) => {
@@ -37,15 +37,17 @@ impl Item {
     }
 }
 
+/// Returns the last component of a path.
 pub(crate) fn base_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
+/// Iterates over the parent paths, the outermost first.
 fn parents(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    (0..path.len()).filter(|at| path[*at] == b'/').map(|at| &path[..at])
+    (0..path.len()).filter(|index| path[*index] == b'/').map(|index| &path[..index])
 }
 
-/// Puts `item` at `path`, replacing any entry there or at a parent path.
+/// Puts `item` at `path`. Replaces any entry there, and any parent that is not a directory.
 pub(crate) fn insert(model: &mut Model, path: &[u8], item: Item) {
     for parent in parents(path) {
         if !matches!(model.get(parent), Some(Item::Directory { .. })) {
@@ -56,11 +58,13 @@ pub(crate) fn insert(model: &mut Model, path: &[u8], item: Item) {
     model.insert(path.to_vec(), item);
 }
 
+/// Removes an entry and everything below it.
 pub(crate) fn remove(model: &mut Model, path: &[u8]) {
     let below = [path, b"/"].concat();
-    model.retain(|at, _| at != path && !at.starts_with(&below));
+    model.retain(|key, _| key != path && !key.starts_with(&below));
 }
 
+/// Renames an entry with everything below it, and replaces any entry at `to`. Does nothing if that is impossible.
 fn rename(model: &mut Model, from: &[u8], to: &[u8]) {
     let below = [from, b"/"].concat();
     if !model.contains_key(from) || to == from || to.starts_with(&below) {
@@ -68,8 +72,8 @@ fn rename(model: &mut Model, from: &[u8], to: &[u8]) {
     }
     let moved: Vec<_> = model
         .iter()
-        .filter(|(at, _)| *at == from || at.starts_with(&below))
-        .map(|(at, item)| ([to, &at[from.len()..]].concat(), item.clone()))
+        .filter(|(path, _)| *path == from || path.starts_with(&below))
+        .map(|(path, item)| ([to, &path[from.len()..]].concat(), item.clone()))
         .collect();
     remove(model, from);
     remove(model, to);
@@ -78,7 +82,7 @@ fn rename(model: &mut Model, from: &[u8], to: &[u8]) {
     }
 }
 
-/// A store that converts models to trees.
+/// Store for the trees of models.
 pub(crate) struct ModelStore {
     _directory: tempfile::TempDir,
     store: Store,
@@ -91,6 +95,7 @@ impl ModelStore {
         Self { _directory: directory, store }
     }
 
+    /// Commits the tree of a model and opens it.
     pub(crate) fn tree(&self, model: &Model) -> Tree {
         let mut tree = self.store.empty_tree().unwrap();
         for (path, item) in model {
@@ -112,7 +117,8 @@ impl ModelStore {
     }
 }
 
-/// Few names, so that trees collide; some that sort around `/`, some that are not text.
+/// Generates one of a few names, so that paths of two trees are often equal. Some names have characters that sort
+/// before and after `/`, some are not UTF-8.
 fn name() -> impl Strategy<Value = Vec<u8>> {
     let names: [&[u8]; 12] = [
         b"a",
@@ -131,34 +137,39 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
     prop::sample::select(names.map(<[u8]>::to_vec).to_vec())
 }
 
+/// Generates a path of up to three names.
 fn path() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(name(), 1..4).prop_map(|names| names.join(&b'/'))
 }
 
+/// Generates a short text.
 fn content() -> impl Strategy<Value = Vec<u8>> {
     let lines = prop::collection::vec(
         prop::sample::select(vec!["one", "two", "", "three\r", "\\ x", "-", "+"]),
         0..12,
     );
-    (lines, any::<bool>()).prop_map(|(lines, ended)| {
+    (lines, any::<bool>()).prop_map(|(lines, ends_with_newline)| {
         let mut text = lines.join("\n").into_bytes();
-        if ended {
+        if ends_with_newline {
             text.push(b'\n');
         }
         text
     })
 }
 
+/// Generates an entry.
 fn item() -> impl Strategy<Value = Item> {
     let mode = || prop::sample::select(vec![0o644, 0o755, 0o600]);
     prop_oneof![
         4 => (content(), mode()).prop_map(|(content, mode)| Item::File { content, mode }),
-        // Directories are not replaced by directories: git cannot apply such a patch.
-        1 => prop::sample::select(vec!["nowhere", "../b", "/etc", "x\ny"]).prop_map(|target| Item::Symlink(target.into())),
+        // No target leads to a symlink loop: git cannot apply a patch that replaces such a symlink with a directory.
+        1 => prop::sample::select(vec!["nowhere", "../b", "/etc", "x\ny"])
+            .prop_map(|target| Item::Symlink(target.into())),
         1 => prop::sample::select(vec![0o755, 0o700]).prop_map(|mode| Item::Directory { mode }),
     ]
 }
 
+/// Random change of a model.
 #[derive(Debug, Clone)]
 enum Edit {
     Insert(Vec<u8>, Item),
@@ -167,6 +178,7 @@ enum Edit {
     Chmod(Vec<u8>, u16),
 }
 
+/// Generates an edit.
 fn edit() -> impl Strategy<Value = Edit> {
     prop_oneof![
         3 => (path(), item()).prop_map(|(path, item)| Edit::Insert(path, item)),
@@ -176,6 +188,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
+/// Applies an edit. Does nothing if that is impossible.
 fn apply(model: &mut Model, edit: Edit) {
     match edit {
         Edit::Insert(path, item) => insert(model, &path, item),
@@ -189,7 +202,7 @@ fn apply(model: &mut Model, edit: Edit) {
     }
 }
 
-/// Returns a random tree made by up to `size` edits, and the tree after more edits.
+/// Generates a random model with fewer than `size` insertions, and the same model after fewer than `size` edits.
 pub(crate) fn related_pair(size: usize) -> impl Strategy<Value = (Model, Model)> {
     let start = prop::collection::vec((path(), item()), 0..size);
     let edits = prop::collection::vec(edit(), 0..size);

@@ -1,4 +1,4 @@
-//! Patches verified with `git apply`.
+//! Tests of patches: `git apply` must turn the old tree into the new one.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,58 +12,60 @@ use workspace_state::{Patch, PatchBody, PatchSections, diff, unified_diff};
 
 use crate::model::{self, Item, Model, ModelStore, insert};
 
-fn at(directory: &Path, path: &[u8]) -> PathBuf {
+/// Joins a directory of the file system and a path in a tree.
+fn join_path(directory: &Path, path: &[u8]) -> PathBuf {
     directory.join(OsStr::from_bytes(path))
 }
 
-/// Writes the part of a tree that git supports: files and symlinks.
+/// Writes the entries of a model that git supports, files and symlinks, to a directory.
 fn write(directory: &Path, model: &Model) {
     for (path, item) in model {
-        let place = at(directory, path);
+        let file_path = join_path(directory, path);
         match item {
             Item::Directory { .. } => continue,
-            _ => fs::create_dir_all(place.parent().unwrap()).unwrap(),
+            _ => fs::create_dir_all(file_path.parent().unwrap()).unwrap(),
         }
         match item {
             Item::File { content, mode } => {
-                fs::write(&place, content).unwrap();
-                fs::set_permissions(&place, fs::Permissions::from_mode((*mode).into())).unwrap();
+                fs::write(&file_path, content).unwrap();
+                fs::set_permissions(&file_path, fs::Permissions::from_mode((*mode).into())).unwrap();
             }
-            Item::Symlink(target) => symlink(OsStr::from_bytes(target), &place).unwrap(),
+            Item::Symlink(target) => symlink(OsStr::from_bytes(target), &file_path).unwrap(),
             Item::Directory { .. } => {}
         }
     }
 }
 
-/// Reads the part of a directory that git supports: of modes, only the execute bit.
+/// Reads what git supports from `directory`, which is at or below `top`: files with their execute bit, and symlinks.
 fn read(top: &Path, directory: &Path, into: &mut Model) {
     for entry in fs::read_dir(directory).unwrap() {
-        let place = entry.unwrap().path();
-        let path = place.strip_prefix(top).unwrap().as_os_str().as_bytes().to_vec();
-        let metadata = fs::symlink_metadata(&place).unwrap();
+        let file_path = entry.unwrap().path();
+        let path = file_path.strip_prefix(top).unwrap().as_os_str().as_bytes().to_vec();
+        let metadata = fs::symlink_metadata(&file_path).unwrap();
         if metadata.is_dir() {
-            read(top, &place, into);
+            read(top, &file_path, into);
         } else if metadata.is_symlink() {
-            let target = fs::read_link(&place).unwrap();
+            let target = fs::read_link(&file_path).unwrap();
             into.insert(path, Item::Symlink(target.as_os_str().as_bytes().to_vec()));
         } else {
-            let content = fs::read(&place).unwrap();
+            let content = fs::read(&file_path).unwrap();
             let mode = (metadata.permissions().mode() & 0o100) as u16;
             into.insert(path, Item::File { content, mode });
         }
     }
 }
 
-fn as_git_knows(model: &Model) -> Model {
-    let item = |item: &Item| match item {
+/// Returns the part of a model that git supports: files with their execute bit, and symlinks.
+fn part_supported_by_git(model: &Model) -> Model {
+    let supported = |item: &Item| match item {
         Item::File { content, mode } => Some(Item::File { content: content.clone(), mode: mode & 0o100 }),
         Item::Symlink(target) => Some(Item::Symlink(target.clone())),
         Item::Directory { .. } => None,
     };
-    model.iter().filter_map(|(path, of)| Some((path.clone(), item(of)?))).collect()
+    model.iter().filter_map(|(path, item)| Some((path.clone(), supported(item)?))).collect()
 }
 
-/// Returns the whole difference of two trees as one patch.
+/// Returns all differences of two trees as one patch.
 fn patch(store: &ModelStore, from: &Model, to: &Model, context: usize) -> Vec<u8> {
     let (from, to) = (store.tree(from), store.tree(to));
     let mut out = Vec::new();
@@ -73,6 +75,7 @@ fn patch(store: &ModelStore, from: &Model, to: &Model, context: usize) -> Vec<u8
     out
 }
 
+/// Applies a patch to a directory with git. `context` is the number of context lines in the patch.
 fn git_apply(directory: &Path, patch: &[u8], context: usize) -> std::process::Output {
     let mut git = Command::new("git");
     git.arg("apply").args((context == 0).then_some("--unidiff-zero"));
@@ -84,8 +87,9 @@ fn git_apply(directory: &Path, patch: &[u8], context: usize) -> std::process::Ou
     child.wait_with_output().unwrap()
 }
 
+/// Asserts that git can apply the patch of two trees, and gets the new tree.
 #[track_caller]
-fn check(store: &ModelStore, from: &Model, to: &Model, context: usize) {
+fn assert_patch_applies(store: &ModelStore, from: &Model, to: &Model, context: usize) {
     let patch = patch(store, from, to, context);
     let directory = tempfile::tempdir().unwrap();
     let top = directory.path().join("checkout");
@@ -98,15 +102,15 @@ fn check(store: &ModelStore, from: &Model, to: &Model, context: usize) {
     }
     let mut result = Model::new();
     read(&top, &top, &mut result);
-    assert_eq!(result, as_git_knows(to), "{}", String::from_utf8_lossy(&patch));
+    assert_eq!(result, part_supported_by_git(to), "{}", String::from_utf8_lossy(&patch));
 }
 
 #[test]
-fn git_makes_the_new_tree_from_the_old_one() {
+fn git_apply_turns_the_old_tree_into_the_new_one() {
     let store = ModelStore::new();
     let config = ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |((from, to) in model::related_pair(16), context in 0usize..5)| {
-        check(&store, &from, &to, context);
+        assert_patch_applies(&store, &from, &to, context);
     });
 }
 
@@ -114,6 +118,7 @@ fn text_file(content: impl Into<Vec<u8>>) -> Item {
     Item::File { content: content.into(), mode: 0o644 }
 }
 
+/// Creates a model with these entries and their parent directories.
 fn model<const N: usize>(items: [(&str, Item); N]) -> Model {
     let mut model = Model::new();
     for (path, item) in items {
@@ -122,6 +127,7 @@ fn model<const N: usize>(items: [(&str, Item); N]) -> Model {
     model
 }
 
+/// Returns the patch of two trees as text, with three lines of context.
 fn text(store: &ModelStore, from: &Model, to: &Model) -> String {
     String::from_utf8(patch(store, from, to, 3)).unwrap()
 }
@@ -130,14 +136,16 @@ fn text(store: &ModelStore, from: &Model, to: &Model) -> String {
 fn long_files_with_distant_changes_apply() {
     let store = ModelStore::new();
     let lines = |edited: &[usize]| -> Item {
-        let line =
-            |at: usize| if edited.contains(&at) { format!("edited {at}\n") } else { format!("line {at}\n") };
+        let line = |number: usize| {
+            let start = if edited.contains(&number) { "edited" } else { "line" };
+            format!("{start} {number}\n")
+        };
         text_file((0..500).map(line).collect::<String>())
     };
     for edited in [&[0, 6, 7, 100, 106, 113, 499][..], &[250], &[499], &[0]] {
         let (from, to) = (model([("f", lines(&[]))]), model([("f", lines(edited))]));
-        check(&store, &from, &to, 3);
-        check(&store, &to, &from, 0);
+        assert_patch_applies(&store, &from, &to, 3);
+        assert_patch_applies(&store, &to, &from, 0);
     }
 }
 
@@ -146,11 +154,11 @@ fn text_that_is_not_utf_8_is_kept() {
     let store = ModelStore::new();
     let from = model([("f", text_file(b"caf\xe9\nsame\xff\n"))]);
     let to = model([("f", text_file(b"caf\xc3\xa9\nsame\xff\n\r"))]);
-    check(&store, &from, &to, 3);
+    assert_patch_applies(&store, &from, &to, 3);
 }
 
 #[test]
-fn headers_are_those_of_git() {
+fn headers_have_the_format_of_git() {
     let store = ModelStore::new();
     let from = model([("a b", text_file("1\n2\n")), ("gone", text_file("x")), ("moved", text_file("m"))]);
     let to = model([
@@ -197,7 +205,7 @@ fn changes_that_git_cannot_express_are_lines_between_patches() {
         text.starts_with(" mode change 0755 => 0700 d\n mode change 0644 => 0600 f\ndiff --git a/g b/g\n"),
         "{text}"
     );
-    check(&store, &from, &to, 3);
+    assert_patch_applies(&store, &from, &to, 3);
 }
 
 #[test]
@@ -232,8 +240,8 @@ Binary files /dev/null and b/n differ
 fn a_binary_file_of_which_only_the_mode_changed_applies() {
     let store = ModelStore::new();
     let binary = |mode| Item::File { content: b"\0".to_vec(), mode };
-    check(&store, &model([("b", binary(0o644))]), &model([("b", binary(0o755))]), 3);
-    check(&store, &model([("b", binary(0o644))]), &model([("c", binary(0o755))]), 3);
+    assert_patch_applies(&store, &model([("b", binary(0o644))]), &model([("b", binary(0o755))]), 3);
+    assert_patch_applies(&store, &model([("b", binary(0o644))]), &model([("c", binary(0o755))]), 3);
 }
 
 #[test]
@@ -243,7 +251,7 @@ fn a_renamed_directory_is_a_rename_of_each_file() {
         model([("d/x/f", text_file("1")), ("d/l", Item::Symlink(b"x/f".to_vec())), ("d/e", text_file(""))]);
     let to =
         model([("n/x/f", text_file("1")), ("n/l", Item::Symlink(b"x/f".to_vec())), ("n/e", text_file(""))]);
-    check(&store, &from, &to, 3);
+    assert_patch_applies(&store, &from, &to, 3);
     assert_eq!(text(&store, &from, &to).matches("rename from d/").count(), 3);
 }
 
@@ -251,11 +259,11 @@ fn a_renamed_directory_is_a_rename_of_each_file() {
 fn files_of_a_large_renamed_directory_come_one_at_a_time_and_in_order() {
     let store = ModelStore::new();
     let files = |top: &str| -> Model {
-        let mut made = Model::new();
+        let mut model = Model::new();
         for n in 0..700 {
-            insert(&mut made, format!("{top}/{n:03}").as_bytes(), text_file("same"));
+            insert(&mut model, format!("{top}/{n:03}").as_bytes(), text_file("same"));
         }
-        made
+        model
     };
     let (from, to) = (store.tree(&files("old")), store.tree(&files("new")));
     let differences = diff(&from, &to).unwrap();
@@ -270,7 +278,7 @@ fn files_of_a_large_renamed_directory_come_one_at_a_time_and_in_order() {
 }
 
 #[test]
-fn nothing_is_an_empty_patch() {
+fn an_added_directory_alone_gives_an_empty_patch() {
     assert!(Patch::default().to_bytes().is_empty());
     let store = ModelStore::new();
     let from = model([("d", Item::Directory { mode: 0o755 })]);

@@ -1,4 +1,4 @@
-//! Diff of random trees, compared with a plain model.
+//! Tests of the diff of random trees: applied to the model of the old tree, it must give the model of the new one.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,14 +16,16 @@ fn item(tree: &Tree, entry: &Entry) -> Item {
     }
 }
 
+/// Returns true if `path` is `top` or below it.
 fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// Applies differences to a model, and checks that each of them is correct and effective.
+/// Applies differences to the model `from` and returns the result. Asserts that each difference is correct and
+/// necessary.
 fn apply(from: &Model, to: &Model, trees: (&Tree, &Tree), differences: &[Difference]) -> Model {
     let mut result = from.clone();
-    let mut moved = BTreeMap::new();
+    let mut inserted = BTreeMap::new();
     for difference in differences {
         let old = difference.old.as_ref().map(|entry| item(trees.0, entry));
         let new = difference.new.as_ref().map(|entry| item(trees.1, entry));
@@ -39,14 +41,14 @@ fn apply(from: &Model, to: &Model, trees: (&Tree, &Tree), differences: &[Differe
             DifferenceKind::Renamed { from: source } => {
                 assert!(!from.contains_key(path) && !to.contains_key(source));
                 assert_eq!(old.as_ref(), from.get(source));
-                for (at, item) in from.iter().filter(|(at, _)| is_at_or_below(at, source)) {
-                    let target = [path, &at[source.len()..]].concat();
-                    assert!(moved.insert(target, item.clone()).is_none());
-                    result.remove(at).unwrap();
+                for (old_path, item) in from.iter().filter(|(path, _)| is_at_or_below(path, source)) {
+                    let target = [path, &old_path[source.len()..]].concat();
+                    assert!(inserted.insert(target, item.clone()).is_none());
+                    result.remove(old_path).unwrap();
                 }
                 if let (Some(Item::File { content, .. }), Some(Item::File { mode, .. })) = (&old, &new) {
                     assert!(!content.is_empty());
-                    moved.insert(path.clone(), Item::File { content: content.clone(), mode: *mode });
+                    inserted.insert(path.clone(), Item::File { content: content.clone(), mode: *mode });
                 }
             }
             DifferenceKind::Modified | DifferenceKind::TypeChanged | DifferenceKind::ModeChanged => {
@@ -58,17 +60,17 @@ fn apply(from: &Model, to: &Model, trees: (&Tree, &Tree), differences: &[Differe
         if let Some(new) = new {
             assert_eq!(Some(&new), to.get(path), "{difference:?}");
             if !matches!(difference.kind, DifferenceKind::Renamed { .. }) {
-                moved.insert(path.clone(), new);
+                inserted.insert(path.clone(), new);
             }
         }
     }
-    for (path, item) in moved {
+    for (path, item) in inserted {
         assert!(result.insert(path, item).is_none());
     }
     result
 }
 
-/// Checks that no file is both removed and added.
+/// Asserts that no file content is both removed and added.
 fn assert_no_rename_was_missed(trees: (&Tree, &Tree), differences: &[Difference]) {
     let contents = |kind: DifferenceKind| -> HashSet<Vec<u8>> {
         let entries = differences.iter().filter(|difference| difference.kind == kind);
@@ -85,6 +87,7 @@ fn assert_no_rename_was_missed(trees: (&Tree, &Tree), differences: &[Difference]
     assert!(removed.is_disjoint(&added));
 }
 
+/// Compares two trees, asserts that the differences are correct, and returns them.
 fn check(store: &ModelStore, from: &Model, to: &Model) -> Vec<Difference> {
     let trees = (&store.tree(from), &store.tree(to));
     let differences = diff(trees.0, trees.1).unwrap();
@@ -112,25 +115,26 @@ fn differences_of_long_directories_are_found() {
     let config = ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() };
     let numbers = prop::collection::btree_map(0u16..2000, 0u8..3, 0..1500);
     let edits = prop::collection::vec((0u16..2000, prop::option::of(0u8..3)), 0..40);
-    let long = |entries: &BTreeMap<u16, u8>| -> Model {
-        let line = |(at, content): (&u16, &u8)| {
-            let content = format!("{at} {content}").into_bytes();
-            (format!("d/{at}").into_bytes(), Item::File { content, mode: 0o644 })
+    let long_directory = |entries: &BTreeMap<u16, u8>| -> Model {
+        let file = |(number, content): (&u16, &u8)| {
+            let content = format!("{number} {content}").into_bytes();
+            (format!("d/{number}").into_bytes(), Item::File { content, mode: 0o644 })
         };
-        entries.iter().map(line).chain([(b"d".to_vec(), Item::Directory { mode: 0o755 })]).collect()
+        entries.iter().map(file).chain([(b"d".to_vec(), Item::Directory { mode: 0o755 })]).collect()
     };
     proptest!(config, |(from in numbers, edits in edits)| {
         let mut to = from.clone();
-        for (at, content) in edits {
+        for (number, content) in edits {
             match content {
-                Some(content) => to.insert(at, content),
-                None => to.remove(&at),
+                Some(content) => to.insert(number, content),
+                None => to.remove(&number),
             };
         }
-        check(&store, &long(&from), &long(&to));
+        check(&store, &long_directory(&from), &long_directory(&to));
     });
 }
 
+/// Creates a model with these entries and their parent directories.
 fn model<const N: usize>(items: [(&[u8], Item); N]) -> Model {
     let mut model = Model::new();
     for (path, item) in items {
@@ -147,6 +151,7 @@ fn link(target: &str) -> Item {
     Item::Symlink(target.into())
 }
 
+/// Returns a line per difference: its kind and path.
 fn summary(differences: &[Difference]) -> Vec<String> {
     let line = |difference: &Difference| {
         let path = workspace_state::quote_path(&difference.path);
@@ -158,6 +163,7 @@ fn summary(differences: &[Difference]) -> Vec<String> {
     differences.iter().map(line).collect()
 }
 
+/// Asserts that two trees have these differences, in the form of [`summary`].
 #[track_caller]
 fn assert_diff(from: &Model, to: &Model, expected: &[&str]) {
     assert_eq!(summary(&check(&ModelStore::new(), from, to)), expected);
@@ -181,16 +187,16 @@ fn a_chain_of_renames_pairs_only_added_and_removed_names() {
 
 #[test]
 fn one_kind_of_entry_replaces_another() {
-    let below = |item: Item| model([(b"x/deep/f", item), (b"x/g", file("2"))]);
+    let directory = |item: Item| model([(b"x/deep/f", item), (b"x/g", file("2"))]);
     let (as_file, as_link) = (model([(b"x", file("0"))]), model([(b"x", link("0"))]));
     assert_diff(&as_file, &as_link, &["TypeChanged x"]);
     assert_diff(
         &as_file,
-        &below(file("1")),
+        &directory(file("1")),
         &["TypeChanged x", "Added x/deep", "Added x/deep/f", "Added x/g"],
     );
     assert_diff(
-        &below(link("1")),
+        &directory(link("1")),
         &as_link,
         &["TypeChanged x", "Removed x/deep", "Removed x/deep/f", "Removed x/g"],
     );
@@ -212,7 +218,7 @@ fn a_file_renamed_and_made_executable_is_a_rename() {
 }
 
 #[test]
-fn the_same_base_name_wins_then_the_order_of_paths() {
+fn renames_prefer_the_same_base_name_and_then_the_order_of_paths() {
     let from = model([(b"1/a", file("x")), (b"2/b", file("x")), (b"3/c", file("x"))]);
     let to = model([(b"4/b", file("x")), (b"4/k", file("x"))]);
     let expected =
@@ -254,37 +260,37 @@ fn directories_with_the_same_base_name_are_paired_first() {
 #[test]
 fn a_partly_renamed_directory_is_not_renamed_as_a_whole() {
     let to = model([(b"new/x/s/f", file("1")), (b"new/x/g", file("2")), (b"new/h", file("3"))]);
-    // `s` is at the top level, and is found inside `new/x` before `old/x` is compared with that.
+    // `s` is a removed topmost directory. It is found inside `new/x` before `old/x` is compared with `new/x`, so
+    // `new/x` cannot be paired as a whole any more.
     let from = model([(b"old/x/s/f", file("1")), (b"old/x/g", file("2")), (b"s/f", file("1"))]);
     let expected =
         ["Added new", "Added new/h", "Added new/x", "old/x/g => new/x/g", "s => new/x/s", "Removed old"];
     let found = summary(&check(&ModelStore::new(), &from, &to));
     assert_eq!(found[..6], expected);
-    // Found while the removed entries are listed.
+    // Here, `s` and `x` are found while the entries below removed directories are listed.
     let from = model([(b"old/1/f", file("1")), (b"old/2/s/f", file("1")), (b"old/2/g", file("2"))]);
     let found = summary(&check(&ModelStore::new(), &from, &to));
     assert!(found.contains(&"old/1 => new/x/s".to_owned()), "{found:?}");
 }
 
 #[test]
-fn names_need_not_be_text() {
+fn names_need_not_be_utf_8() {
     let from = model([(b"caf\xe9/\n", file("1")), (b"a.b", file("2")), (b"a/b", file("3"))]);
     let to = model([(b"caf\xe9/\r", file("1")), (b"a.b", file("4")), (b"a/b", file("5"))]);
     assert_diff(&from, &to, &["Modified a.b", "Modified a/b", "\"caf\\351/\\n\" => \"caf\\351/\\r\""]);
 }
 
 #[test]
-fn entries_carry_their_names() {
+fn entries_of_differences_have_their_names() {
     let store = ModelStore::new();
     let from = model([(b"d/a", file("1")), (b"e/x", file("2"))]);
     let to = model([(b"d/b", file("1")), (b"e", file("2"))]);
     for difference in check(&store, &from, &to) {
-        let names = (difference.old, difference.new);
         let from = match &difference.kind {
             DifferenceKind::Renamed { from } => from,
             _ => &difference.path,
         };
-        assert!(names.0.is_none_or(|old| old.name == base_name(from)));
-        assert!(names.1.is_none_or(|new| new.name == base_name(&difference.path)));
+        assert!(difference.old.is_none_or(|old| old.name == base_name(from)));
+        assert!(difference.new.is_none_or(|new| new.name == base_name(&difference.path)));
     }
 }

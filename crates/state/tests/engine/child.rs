@@ -1,4 +1,7 @@
 //! Roles of child processes.
+//!
+//! A test starts this test program again as a child, and selects a role (a function to run) with its arguments. Only
+//! `child_process_role` runs in the child.
 
 use workspace_test_support::child::role;
 pub(crate) use workspace_test_support::child::{ChildProcess, as_role, mounting, say, text, wait_for_parent};
@@ -14,7 +17,7 @@ fn child_process_role() {
         "check-out" => crate::crash::check_out_once(&arguments),
         "undo-checkout" => crate::crash::undo_once(&arguments),
         "collect-loop" => crate::crash::collect_loop(&arguments),
-        "history-of-commits" => crate::crash_machine::write_history(&arguments),
+        "write-history" => crate::crash_machine::write_history(&arguments),
         "open" => crate::crash_machine::open_and_list(&arguments),
         "hold-tree" => crate::gc::hold_tree(&arguments),
         "hold-pin" => crate::gc::hold_pin(&arguments),
@@ -29,21 +32,21 @@ fn child_process_role() {
         "commit-and-panic" => crate::failures::commit_and_panic(&arguments),
         "commit-through-failure" => crate::failures::commit_through_failure(&arguments),
         "collect-with-few-files" => crate::failures::collect_with_few_files(&arguments),
-        "use-everything" => crate::failures::use_everything(&arguments),
+        "run-all-operations" => crate::failures::run_all_operations(&arguments),
         "read-and-commit" => crate::unsettled_rows::read_and_commit(&arguments),
         "fill-disk" => crate::disk_full::fill_disk(&arguments),
-        "stream-twice" => crate::disk_full::stream_twice(&arguments),
-        "fail-once" => crate::disk_full::fail_once(&arguments),
-        "open-full" => crate::disk_full::open_full(&arguments),
-        "make-room-full" => crate::disk_full::make_room_full(&arguments),
-        "read-only" => crate::disk_full::read_only(&arguments),
-        "check-out-full" => crate::disk_full::check_out_full(&arguments),
+        "stream-into-two-clones" => crate::disk_full::stream_into_two_clones(&arguments),
+        "run-with-failing-write" => crate::disk_full::run_with_failing_write(&arguments),
+        "open-on-full-disk" => crate::disk_full::open_on_full_disk(&arguments),
+        "free-space-on-full-disk" => crate::disk_full::free_space_on_full_disk(&arguments),
+        "use-read-only-mount" => crate::disk_full::use_read_only_mount(&arguments),
+        "check-out-on-full-disk" => crate::disk_full::check_out_on_full_disk(&arguments),
         "hold-write-lock" => crate::stopped::hold_write_lock(&arguments),
         "read-all" => crate::stopped::read_all(&arguments),
-        "commit-and-tell" => crate::stopped::commit_and_tell(&arguments),
+        "commit-and-report-notices" => crate::stopped::commit_and_report_notices(&arguments),
         "walk-with-few-files" => crate::directory::walk_with_few_files(&arguments),
-        "unreadable" => crate::hostile::snapshot_unreadable(&arguments),
-        "link-in-closed-directories" => crate::hostile::link_in_closed_directories(&arguments),
+        "snapshot-unreadable" => crate::hostile::snapshot_unreadable(&arguments),
+        "link-in-inaccessible-directories" => crate::hostile::link_in_inaccessible_directories(&arguments),
         "link-between-unlisted-directories" => crate::hostile::link_between_unlisted_directories(&arguments),
         "check-out-two" => crate::hostile::check_out_two(&arguments),
         other => panic!("there is no role `{other}`"),

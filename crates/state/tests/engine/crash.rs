@@ -1,4 +1,8 @@
-//! Killed processes: every acknowledged commit is complete, and the store keeps working.
+//! Tests with killed processes: every acknowledged commit is complete, and the store keeps working.
+//!
+//! A *role* is a function that a child process runs (`child.rs`). Children send a line `ack SNAPSHOT REFERENCE` after
+//! each commit. A *failpoint* is a named place in the source at which a test kills the process, or lets a write fail:
+//! `NAME=ACTION@VISIT`. Most trees have a file `manifest` that describes the other files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +20,7 @@ use crate::support::{
     Random, all_files, assert_sound, assert_usable, buffered, collect, is_full_run, message, new_store, noise,
 };
 
-/// Every failpoint in the source; [`exercise`] visits all of them.
+/// All failpoints in the source. [`exercise`] visits each of them.
 const FAILPOINTS: &[&str] = &[
     "bulk-write",
     "bulk-sync",
@@ -46,6 +50,7 @@ const FAILPOINTS: &[&str] = &[
     "gc-before-remove",
 ];
 
+/// Returns the names of all failpoints.
 pub(crate) fn failpoints() -> &'static [&'static str] {
     FAILPOINTS
 }
@@ -53,10 +58,10 @@ pub(crate) fn failpoints() -> &'static [&'static str] {
 #[test]
 fn every_failpoint_of_the_source_is_tested() {
     let mut found = BTreeSet::new();
-    let mut open = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
-    while let Some(path) = open.pop() {
+    let mut queue = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(path) = queue.pop() {
         if path.is_dir() {
-            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            queue.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
             continue;
         }
         let source = fs::read_to_string(&path).unwrap();
@@ -68,16 +73,18 @@ fn every_failpoint_of_the_source_is_tested() {
     assert_eq!(found, listed, "the list of failpoints and the source differ");
 }
 
-/// Files by seed and length. Every snapshot of these tests holds one of these and a file that describes it,
+/// Seed and length of the content of each file of a tree, by path. Each tree has its manifest as the file `manifest`,
 /// so that a snapshot can be checked for completeness.
 #[derive(Default, Clone)]
 struct Manifest(BTreeMap<String, (u64, usize)>);
 
 impl Manifest {
-    fn text(&self) -> String {
+    /// Encodes the manifest as the content of the file `manifest`.
+    fn encode(&self) -> String {
         self.0.iter().map(|(path, (seed, len))| format!("{path} {seed} {len}\n")).collect()
     }
 
+    /// Reverses [`Self::encode`].
     fn parse(text: &str) -> Self {
         let parse = |line: &str| {
             let mut words = line.split(' ');
@@ -88,8 +95,8 @@ impl Manifest {
         Self(text.lines().map(parse).collect())
     }
 
-    /// Changes or adds one file.
-    fn step(&mut self, random: &mut Random) -> (String, Vec<u8>) {
+    /// Changes or adds one random file. Returns its path and content.
+    fn change_file(&mut self, random: &mut Random) -> (String, Vec<u8>) {
         let len = match random.below(60) {
             0 => 4_500_000,
             1..8 => 100_000,
@@ -102,9 +109,9 @@ impl Manifest {
     }
 }
 
-/// Reads all of a snapshot and compares it with its own manifest.
+/// Asserts that a snapshot has exactly the files and contents that its manifest describes.
 #[track_caller]
-fn assert_whole(store: &Store, id: &SnapshotId) {
+fn assert_complete(store: &Store, id: &SnapshotId) {
     let tree = store.restore(id).unwrap_or_else(|error| panic!("an acknowledged commit is lost: {error}"));
     let manifest = String::from_utf8(tree.read("manifest").unwrap()).unwrap();
     let mut expected: Vec<(Vec<u8>, Vec<u8>)> = Manifest::parse(&manifest)
@@ -122,22 +129,24 @@ fn assert_whole(store: &Store, id: &SnapshotId) {
     assert!(found == expected, "snapshot {id} has other content");
 }
 
+/// Parses a line `ack SNAPSHOT REFERENCE` of a child; `None` for other lines.
 fn acknowledged(line: &str) -> Option<(SnapshotId, &str)> {
     let (id, reference) = line.strip_prefix("ack ")?.split_once(' ')?;
     Some((id.parse().unwrap(), reference))
 }
 
-/// Checks that everything acknowledged in `lines` exists, and that references point to it.
+/// Asserts that all snapshots that `lines` acknowledge exist, and are in the history of their references. Returns their
+/// number.
 #[track_caller]
-fn assert_kept(store: &Store, lines: &[String]) -> usize {
+fn assert_acknowledged_commits_exist(store: &Store, lines: &[String]) -> usize {
     let mut by_reference: BTreeMap<&str, Vec<SnapshotId>> = BTreeMap::new();
     for (id, reference) in lines.iter().filter_map(|line| acknowledged(line)) {
-        assert_whole(store, &id);
+        assert_complete(store, &id);
         by_reference.entry(reference).or_default().push(id);
     }
     for (reference, ids) in &by_reference {
         let head = store.reference(reference).unwrap().expect("an acknowledged reference is lost");
-        assert_whole(store, &head);
+        assert_complete(store, &head);
         let history: BTreeSet<SnapshotId> =
             store.history(&head).unwrap().map(|snapshot| snapshot.unwrap().id).collect();
         for id in ids {
@@ -163,10 +172,12 @@ pub(crate) fn commit_loop(arguments: &[&str]) {
     });
 }
 
+/// Selects a random durability.
 fn durability(random: &mut Random) -> Durability {
     if random.one_in(3) { Durability::Synced } else { Durability::Buffered }
 }
 
+/// Returns the options of a commit whose parent is `head`, and which moves `reference` from there to the new snapshot.
 fn next_snapshot(reference: &str, head: Option<SnapshotId>, durability: Durability) -> NewSnapshot {
     let expect = head.map_or(Expect::Absent, Expect::At);
     NewSnapshot {
@@ -177,6 +188,7 @@ fn next_snapshot(reference: &str, head: Option<SnapshotId>, durability: Durabili
     }
 }
 
+/// Commits changes of a virtual tree until the process is killed.
 fn commit_trees(store: &Store, reference: &str) {
     let mut random = Random::new();
     let mut head = store.reference(reference).unwrap();
@@ -189,15 +201,16 @@ fn commit_trees(store: &Store, reference: &str) {
         None => (store.empty_tree().unwrap(), Manifest::default()),
     };
     loop {
-        let (path, content) = manifest.step(&mut random);
+        let (path, content) = manifest.change_file(&mut random);
         tree.write(path, content).unwrap();
-        tree.write("manifest", manifest.text()).unwrap();
+        tree.write("manifest", manifest.encode()).unwrap();
         let snapshot = tree.commit(next_snapshot(reference, head, durability(&mut random))).unwrap();
         say(&format!("ack {} {reference}", snapshot.id));
         head = Some(snapshot.id);
     }
 }
 
+/// Changes the directory `work` and commits snapshots of it until the process is killed.
 fn commit_directories(store: &Store, work: &Path, reference: &str) {
     let mut random = Random::new();
     if work.exists() {
@@ -207,10 +220,10 @@ fn commit_directories(store: &Store, work: &Path, reference: &str) {
     let mut manifest = Manifest::default();
     let mut head = store.reference(reference).unwrap();
     loop {
-        let (path, content) = manifest.step(&mut random);
+        let (path, content) = manifest.change_file(&mut random);
         fs::create_dir_all(work.join(&path).parent().unwrap()).unwrap();
         fs::write(work.join(path), content).unwrap();
-        fs::write(work.join("manifest"), manifest.text()).unwrap();
+        fs::write(work.join("manifest"), manifest.encode()).unwrap();
         let new = next_snapshot(reference, head, durability(&mut random));
         let options = SnapshotOptions { new, ..SnapshotOptions::default() };
         let snapshot = snapshot_directory(store, work, options, &NoProgress).unwrap().snapshot;
@@ -219,8 +232,8 @@ fn commit_directories(store: &Store, work: &Path, reference: &str) {
     }
 }
 
-/// Removes most snapshots of a store, so that long tests stay fast.
-fn thin_out(store: &Store) {
+/// Removes all references and most snapshots of a store, so that long tests stay fast.
+fn remove_old_snapshots(store: &Store) {
     for (name, _) in store.references().unwrap() {
         store.remove_reference(&name, Expect::Anything).unwrap();
     }
@@ -230,7 +243,7 @@ fn thin_out(store: &Store) {
 }
 
 #[test]
-fn killed_at_any_moment_every_acknowledged_commit_is_whole() {
+fn every_acknowledged_commit_is_complete_after_a_kill_at_any_moment() {
     let home = tempfile::tempdir().unwrap();
     let (path, work) = (home.path().join("store"), home.path().join("work"));
     let kills = if is_full_run() { 1500 } else { 200 };
@@ -238,18 +251,18 @@ fn killed_at_any_moment_every_acknowledged_commit_is_whole() {
     let mut acknowledged = 0;
     for round in 0..kills {
         let mut child = ChildProcess::start("commit-loop", &[text(&path), text(&work), "a", "3"]);
-        // Sometimes before the store exists, usually in the middle of an operation.
-        let patience = if random.one_in(10) { random.below(30) } else { 20 + random.below(60) };
-        std::thread::sleep(Duration::from_millis(patience));
+        // The child is sometimes killed before the store exists, and usually in the middle of an operation.
+        let delay = if random.one_in(10) { random.below(30) } else { 20 + random.below(60) };
+        std::thread::sleep(Duration::from_millis(delay));
         child.kill();
-        let ended = child.finish();
-        ended.assert_killed();
+        let output = child.finish();
+        output.assert_killed();
         let store = Store::open_or_create(&path).unwrap();
-        acknowledged += assert_kept(&store, &ended.lines);
+        acknowledged += assert_acknowledged_commits_exist(&store, &output.lines);
         if round % 20 == 19 {
             assert_sound(&store);
             assert_usable(&store);
-            thin_out(&store);
+            remove_old_snapshots(&store);
             assert_sound(&store);
         }
     }
@@ -257,7 +270,7 @@ fn killed_at_any_moment_every_acknowledged_commit_is_whole() {
 }
 
 #[test]
-fn killing_one_process_does_not_harm_others() {
+fn killing_a_process_does_not_disturb_other_processes() {
     let home = tempfile::tempdir().unwrap();
     let (path, work) = (home.path().join("store"), home.path().join("work"));
     let mut random = Random::new();
@@ -275,17 +288,17 @@ fn killing_one_process_does_not_harm_others() {
         round += 1;
     }
     survivor.kill();
-    let survived = survivor.finish();
-    survived.assert_killed();
-    assert!(survived.lines.len() > round, "the survivor stood still: {}", survived.stderr);
-    lines.extend(survived.lines);
+    let survivor_output = survivor.finish();
+    survivor_output.assert_killed();
+    assert!(survivor_output.lines.len() > round, "the survivor stood still: {}", survivor_output.stderr);
+    lines.extend(survivor_output.lines);
     let store = Store::open(&path).unwrap();
-    assert_kept(&store, &lines);
+    assert_acknowledged_commits_exist(&store, &lines);
     assert_sound(&store);
     assert_usable(&store);
 }
 
-/// Role: creates garbage and collects it until killed.
+/// Role: commits and removes snapshots, and collects garbage, until killed.
 pub(crate) fn collect_loop(arguments: &[&str]) {
     let [store] = arguments else { panic!("store") };
     let store = Store::open(store).unwrap();
@@ -310,7 +323,7 @@ pub(crate) fn collect_loop(arguments: &[&str]) {
 }
 
 #[test]
-fn a_collection_killed_while_others_commit_loses_nothing() {
+fn a_collection_killed_during_commits_of_other_processes_loses_nothing() {
     let home = tempfile::tempdir().unwrap();
     let (path, work) = (home.path().join("store"), home.path().join("work"));
     drop(Store::open_or_create(&path).unwrap());
@@ -332,12 +345,12 @@ fn a_collection_killed_while_others_commit_loses_nothing() {
         std::thread::sleep(Duration::from_millis(random.below(20)));
         committer.kill();
         collector.finish();
-        let now = committer.finish().lines;
+        let new_lines = committer.finish().lines;
         let store = Store::open(&path).unwrap();
-        assert_kept(&store, &now);
-        lines.extend(now);
+        assert_acknowledged_commits_exist(&store, &new_lines);
+        lines.extend(new_lines);
         if lines.len() > 2_000 {
-            thin_out(&store);
+            remove_old_snapshots(&store);
             lines.clear();
         }
     }
@@ -345,11 +358,11 @@ fn a_collection_killed_while_others_commit_loses_nothing() {
     let store = Store::open(&path).unwrap();
     assert_sound(&store);
     collect(&store);
-    assert_kept(&store, &lines);
+    assert_acknowledged_commits_exist(&store, &lines);
     assert_sound(&store);
 }
 
-/// Role: runs a bit of everything, so that every failpoint is visited.
+/// Role: runs all kinds of operations, so that every failpoint is visited.
 pub(crate) fn exercise(arguments: &[&str]) {
     let [store, home] = arguments else { panic!("store, directory") };
     let home = Path::new(home);
@@ -358,25 +371,25 @@ pub(crate) fn exercise(arguments: &[&str]) {
     let mut manifest = Manifest::default();
     let mut tree = store.empty_tree().unwrap();
     let mut head = store.reference("line").unwrap();
-    let mut small = |durability: Durability, large: bool| {
-        let (path, content) = manifest.step(&mut random);
+    let mut commit_change = |durability: Durability, large: bool| {
+        let (path, content) = manifest.change_file(&mut random);
         tree.write(path, content).unwrap();
         if large {
             let seed = random.next();
             manifest.0.insert("large".to_owned(), (seed, 5_000_000));
             tree.write("large", noise(seed, 5_000_000)).unwrap();
         }
-        tree.write("manifest", manifest.text()).unwrap();
+        tree.write("manifest", manifest.encode()).unwrap();
         let snapshot = tree.commit(next_snapshot("line", head, durability)).unwrap();
         say(&format!("ack {} line", snapshot.id));
         head = Some(snapshot.id);
     };
     for step in 0..6 {
-        small(if step % 2 == 0 { Durability::Synced } else { Durability::Buffered }, false);
+        commit_change(if step % 2 == 0 { Durability::Synced } else { Durability::Buffered }, false);
     }
-    small(Durability::Buffered, true);
-    small(Durability::Synced, true);
-    let (first, second) = two_directories(&store, home);
+    commit_change(Durability::Buffered, true);
+    commit_change(Durability::Synced, true);
+    let (first, second) = snapshot_directory_twice(&store, home);
     let out = home.join("out");
     check_out(&store, &first, &out).unwrap();
     check_out(&store, &second, &out).unwrap();
@@ -387,29 +400,30 @@ pub(crate) fn exercise(arguments: &[&str]) {
             tree.commit(buffered("garbage")).unwrap().id
         })
         .collect();
-    // The live objects of the last pack have to be moved.
+    // The live objects of the last pack, which has mostly garbage, must be moved by the collection.
     let mut rest = store.restore(&garbage[2]).unwrap();
     rest.write("rest", noise(9, 200_000)).unwrap();
     rest.write("more garbage", noise(10, 5_000_000)).unwrap();
-    let both = rest.commit(buffered("garbage and the rest")).unwrap().id;
+    let garbage_and_rest = rest.commit(buffered("garbage and the rest")).unwrap().id;
     rest.remove("garbage").unwrap();
     rest.remove("more garbage").unwrap();
     rest.commit(buffered("the rest")).unwrap();
     drop(rest);
     store.remove_snapshots(&garbage).unwrap();
-    store.remove_snapshots(&[both]).unwrap();
+    store.remove_snapshots(&[garbage_and_rest]).unwrap();
     collect(&store);
-    small(Durability::Buffered, true);
-    small(Durability::Synced, false);
+    commit_change(Durability::Buffered, true);
+    commit_change(Durability::Synced, false);
     store.remove_snapshots(&[first.id]).unwrap();
     collect(&store);
     check_out(&store, &second, &out).unwrap();
-    // Preallocates zeros after the end of the log, to be truncated at the close.
-    small(Durability::Synced, false);
+    // After several synced commits, the log has preallocated zeros at its end, which are truncated at the close.
+    commit_change(Durability::Synced, false);
     say("done");
 }
 
-fn two_directories(store: &Store, home: &Path) -> (Snapshot, Snapshot) {
+/// Takes two different snapshots of one directory.
+fn snapshot_directory_twice(store: &Store, home: &Path) -> (Snapshot, Snapshot) {
     let work = home.join("work");
     fs::create_dir_all(work.join("deep/er")).unwrap();
     for number in 0..6 {
@@ -427,30 +441,30 @@ fn two_directories(store: &Store, home: &Path) -> (Snapshot, Snapshot) {
 }
 
 #[test]
-fn killed_at_every_failpoint_nothing_acknowledged_is_lost() {
+fn no_acknowledged_commit_is_lost_after_a_kill_at_any_failpoint() {
     for failpoint in FAILPOINTS {
         for visit in if is_full_run() { 1..8 } else { 1..3 } {
             let home = tempfile::tempdir().unwrap();
             let path = home.path().join("store");
             let plan = format!("{failpoint}=kill@{visit}");
             let child = ChildProcess::start_failing("exercise", &[text(&path), text(home.path())], &plan);
-            let ended = child.finish();
-            assert!(ended.was_killed() || visit > 1, "{failpoint} was never reached: {}", ended.stderr);
+            let output = child.finish();
+            assert!(output.was_killed() || visit > 1, "{failpoint} was never reached: {}", output.stderr);
             let store = Store::open_or_create(&path).unwrap();
-            assert_kept(&store, &ended.lines);
+            assert_acknowledged_commits_exist(&store, &output.lines);
             assert_sound(&store);
             assert_usable(&store);
             collect(&store);
             assert_sound(&store);
             drop(store);
-            // All interrupted operations succeed afterwards.
+            // The interrupted operation succeeds when it is repeated.
             let again = ChildProcess::start("exercise", &[text(&path), text(home.path())]).finish();
             again.assert_success();
             let store = Store::open(&path).unwrap();
-            assert_kept(&store, &ended.lines);
-            assert_kept(&store, &again.lines);
+            assert_acknowledged_commits_exist(&store, &output.lines);
+            assert_acknowledged_commits_exist(&store, &again.lines);
             assert_sound(&store);
-            if !ended.was_killed() {
+            if !output.was_killed() {
                 break;
             }
         }
@@ -466,54 +480,55 @@ pub(crate) fn check_out_once(arguments: &[&str]) {
     checkout(&store, &snapshot, Path::new(directory), &options, &NoProgress).unwrap();
 }
 
-fn directories_for_switching(at: &Path, store: &Store) -> (Snapshot, Snapshot) {
-    fs::create_dir_all(at.join("keep")).unwrap();
-    fs::create_dir_all(at.join("gone/below")).unwrap();
+/// Takes two snapshots of `directory` that differ in files, directories and kinds of entries.
+fn snapshots_for_checkouts(directory: &Path, store: &Store) -> (Snapshot, Snapshot) {
+    fs::create_dir_all(directory.join("keep")).unwrap();
+    fs::create_dir_all(directory.join("gone/below")).unwrap();
     for number in 0..5 {
-        fs::write(at.join(format!("f{number}")), format!("first {number}")).unwrap();
-        fs::write(at.join(format!("keep/k{number}")), format!("kept {number}")).unwrap();
-        fs::write(at.join(format!("gone/below/g{number}")), format!("going {number}")).unwrap();
+        fs::write(directory.join(format!("f{number}")), format!("first {number}")).unwrap();
+        fs::write(directory.join(format!("keep/k{number}")), format!("kept {number}")).unwrap();
+        fs::write(directory.join(format!("gone/below/g{number}")), format!("going {number}")).unwrap();
     }
-    fs::hard_link(at.join("f0"), at.join("keep/linked")).unwrap();
-    fs::write(at.join("was-file"), "a file").unwrap();
-    let first = snapshot(store, at).snapshot;
-    fs::remove_dir_all(at.join("gone")).unwrap();
-    fs::write(at.join("gone"), "now a file").unwrap();
-    fs::remove_file(at.join("was-file")).unwrap();
-    fs::create_dir(at.join("was-file")).unwrap();
-    fs::write(at.join("was-file/inside"), "x").unwrap();
+    fs::hard_link(directory.join("f0"), directory.join("keep/linked")).unwrap();
+    fs::write(directory.join("was-file"), "a file").unwrap();
+    let first = snapshot(store, directory).snapshot;
+    fs::remove_dir_all(directory.join("gone")).unwrap();
+    fs::write(directory.join("gone"), "now a file").unwrap();
+    fs::remove_file(directory.join("was-file")).unwrap();
+    fs::create_dir(directory.join("was-file")).unwrap();
+    fs::write(directory.join("was-file/inside"), "x").unwrap();
     for number in 0..4 {
-        fs::write(at.join(format!("f{number}")), format!("second {number}")).unwrap();
-        fs::write(at.join(format!("keep/k{number}")), format!("changed {number}")).unwrap();
+        fs::write(directory.join(format!("f{number}")), format!("second {number}")).unwrap();
+        fs::write(directory.join(format!("keep/k{number}")), format!("changed {number}")).unwrap();
     }
-    let second = snapshot(store, at).snapshot;
+    let second = snapshot(store, directory).snapshot;
     (first, second)
 }
 
-/// Names with the prefix of temporary files of a checkout.
-fn begun(directory: &Path) -> Vec<Vec<u8>> {
-    let is_begun = |path: &Vec<u8>| path.windows(14).any(|part| part == b".workspace-new");
-    describe(directory).into_keys().filter(is_begun).collect()
+/// Returns the paths in a directory whose names have the prefix of temporary files of a checkout.
+fn temporary_files(directory: &Path) -> Vec<Vec<u8>> {
+    let is_temporary = |path: &Vec<u8>| path.windows(14).any(|part| part == b".workspace-new");
+    describe(directory).into_keys().filter(is_temporary).collect()
 }
 
 #[track_caller]
 fn assert_no_leftovers(directory: &Path) {
-    let left = begun(directory);
-    assert!(left.is_empty(), "{left:?}");
+    let leftovers = temporary_files(directory);
+    assert!(leftovers.is_empty(), "{leftovers:?}");
 }
 
 #[test]
-fn a_killed_checkout_is_resumed_and_ends_right() {
+fn a_killed_checkout_is_resumed_and_completed() {
     let (home, store) = new_store();
     let work = home.path().join("work");
-    let (first, second) = directories_for_switching(&work, &store);
+    let (first, second) = snapshots_for_checkouts(&work, &store);
     let path = store.path().to_owned();
-    let want = |snapshot: &Snapshot, name: &str| {
+    let expected = |snapshot: &Snapshot, name: &str| {
         let directory = home.path().join(name);
         check_out(&store, snapshot, &directory).unwrap();
         describe(&directory)
     };
-    let (want_first, want_second) = (want(&first, "first"), want(&second, "second"));
+    let (expected_first, expected_second) = (expected(&first, "first"), expected(&second, "second"));
     let mut number = 0;
     for (failpoint, visit) in [
         ("checkout-started", 1),
@@ -523,7 +538,7 @@ fn a_killed_checkout_is_resumed_and_ends_right() {
         ("checkout-applied", 1),
     ] {
         for (from, force) in [(None, ""), (None, "force"), (Some(&first), ""), (Some(&first), "force")] {
-            for (target, want) in [(&second, &want_second), (&first, &want_first)] {
+            for (target, expected) in [(&second, &expected_second), (&first, &expected_first)] {
                 number += 1;
                 let out = home.path().join(format!("out{number}"));
                 if let Some(from) = from {
@@ -532,21 +547,26 @@ fn a_killed_checkout_is_resumed_and_ends_right() {
                 let arguments = [text(&path), &second.id.to_string(), text(&out), force];
                 let plan = format!("{failpoint}=kill@{visit}");
                 ChildProcess::start_failing("check-out", &arguments, &plan).finish().assert_killed();
-                // A user's file, whatever its name.
-                let mine = out.join(".workspace-new-1-1");
-                fs::write(&mine, "mine").unwrap();
+                // A file of the user, although its name looks like a temporary file.
+                let user_file = out.join(".workspace-new-1-1");
+                fs::write(&user_file, "mine").unwrap();
                 let report =
                     checkout(&store, target, &out, &CheckoutOptions::default(), &NoProgress).unwrap();
                 assert!(report.resumed, "{failpoint}@{visit} {force}");
-                fs::remove_file(&mine).unwrap();
+                fs::remove_file(&user_file).unwrap();
                 assert_no_leftovers(&out);
-                assert_eq!(&describe(&out), want, "{failpoint}@{visit} {force} from {:?}", from.is_some());
+                assert_eq!(
+                    &describe(&out),
+                    expected,
+                    "{failpoint}@{visit} {force} from {:?}",
+                    from.is_some()
+                );
             }
         }
     }
 }
 
-/// Role: undoes a checkout.
+/// Role: undoes an interrupted checkout.
 pub(crate) fn undo_once(arguments: &[&str]) {
     let [store, directory] = arguments else { panic!("store, directory") };
     undo(&Store::open(store).unwrap(), Path::new(directory));
@@ -557,9 +577,9 @@ fn undo(store: &Store, directory: &Path) {
 }
 
 #[test]
-fn a_killed_checkout_is_undone_and_local_changes_stay() {
+fn a_killed_checkout_is_undone_and_local_changes_are_kept() {
     let (home, store) = new_store();
-    let (first, second) = directories_for_switching(&home.path().join("work"), &store);
+    let (first, second) = snapshots_for_checkouts(&home.path().join("work"), &store);
     let path = store.path().to_owned();
     let mut number = 0;
     for (failpoint, visit) in
@@ -569,12 +589,12 @@ fn a_killed_checkout_is_undone_and_local_changes_stay() {
             number += 1;
             let out = home.path().join(format!("out{number}"));
             check_out(&store, &first, &out).unwrap();
-            let without_mine = |out: &Path| {
+            let without_user_files = |out: &Path| {
                 let mut found = describe(out);
                 found.retain(|path, _| path != b"f3" && path != b"mine");
                 found
             };
-            let want = without_mine(&out);
+            let expected = without_user_files(&out);
             let arguments = [text(&path), &second.id.to_string(), text(&out), ""];
             let plan = format!("{failpoint}=kill@{visit}");
             ChildProcess::start_failing("check-out", &arguments, &plan).finish().assert_killed();
@@ -588,14 +608,14 @@ fn a_killed_checkout_is_undone_and_local_changes_stay() {
             }
             for _ in 0..2 {
                 undo(&store, &out);
-                assert_eq!(without_mine(&out), want, "{plan} {kills_undo}");
+                assert_eq!(without_user_files(&out), expected, "{plan} {kills_undo}");
                 for name in ["f3", "mine"] {
                     assert_eq!(fs::read(out.join(name)).unwrap(), b"mine", "{plan} {kills_undo}");
                 }
                 assert_no_leftovers(&out);
             }
-            let edited = check_out(&store, &second, &out).unwrap_err();
-            assert!(matches!(edited, DirectoryError::LocalEdits { .. }), "{edited}");
+            let refused = check_out(&store, &second, &out).unwrap_err();
+            assert!(matches!(refused, DirectoryError::LocalEdits { .. }), "{refused}");
             fs::write(out.join("f3"), "first 3").unwrap();
             check_out(&store, &second, &out).unwrap();
             fs::remove_file(out.join("mine")).unwrap();
@@ -607,7 +627,7 @@ fn a_killed_checkout_is_undone_and_local_changes_stay() {
 #[test]
 fn temporary_files_of_a_killed_checkout_are_skipped_by_snapshots_and_removed_by_the_next_checkout() {
     let (home, store) = new_store();
-    let (first, second) = directories_for_switching(&home.path().join("work"), &store);
+    let (first, second) = snapshots_for_checkouts(&home.path().join("work"), &store);
     let path = store.path().to_owned();
     for (number, with_snapshot) in [false, true].into_iter().enumerate() {
         let out = home.path().join(format!("out{number}"));
@@ -616,29 +636,29 @@ fn temporary_files_of_a_killed_checkout_are_skipped_by_snapshots_and_removed_by_
         ChildProcess::start_failing("check-out", &arguments, "checkout-named=kill@2")
             .finish()
             .assert_killed();
-        let left = begun(&out);
-        assert!(!left.is_empty(), "nothing was left behind");
-        // A user's file, whatever its name.
-        let mine = ".workspace-new-1-1";
-        fs::write(out.join(mine), "mine").unwrap();
+        let leftovers = temporary_files(&out);
+        assert!(!leftovers.is_empty(), "nothing was left behind");
+        // A file of the user, although its name looks like a temporary file.
+        let user_file = ".workspace-new-1-1";
+        fs::write(out.join(user_file), "mine").unwrap();
         if with_snapshot {
             for _ in 0..2 {
-                let taken = snapshot(&store, &out).snapshot;
-                let tree = store.restore(&taken.id).unwrap();
-                assert_eq!(tree.read(mine).unwrap(), b"mine");
-                for name in &left {
+                let snapshot = snapshot(&store, &out).snapshot;
+                let tree = store.restore(&snapshot.id).unwrap();
+                assert_eq!(tree.read(user_file).unwrap(), b"mine");
+                for name in &leftovers {
                     assert!(!tree.exists(name).unwrap(), "{}", String::from_utf8_lossy(name));
                 }
             }
-            assert_eq!(begun(&out).len(), left.len() + 1, "a snapshot removed something");
+            assert_eq!(temporary_files(&out).len(), leftovers.len() + 1, "a snapshot removed something");
         }
         check_out(&store, &second, &out).unwrap();
         if with_snapshot {
             assert_no_leftovers(&out);
             continue;
         }
-        assert_eq!(begun(&out), [mine.as_bytes().to_vec()]);
-        fs::remove_file(out.join(mine)).unwrap();
+        assert_eq!(temporary_files(&out), [user_file.as_bytes().to_vec()]);
+        fs::remove_file(out.join(user_file)).unwrap();
         assert_eq!(snapshot(&store, &out).snapshot.tree, second.tree);
     }
 }
@@ -647,12 +667,12 @@ fn temporary_files_of_a_killed_checkout_are_skipped_by_snapshots_and_removed_by_
 fn a_checkout_killed_at_random_moments_is_resumed() {
     let (home, store) = new_store();
     let work = home.path().join("work");
-    let (first, second) = directories_for_switching(&work, &store);
+    let (first, second) = snapshots_for_checkouts(&work, &store);
     let out = home.path().join("out");
     check_out(&store, &first, &out).unwrap();
-    let want_first = describe(&out);
+    let expected_first = describe(&out);
     check_out(&store, &second, &out).unwrap();
-    let want_second = describe(&out);
+    let expected_second = describe(&out);
     let path = store.path().to_owned();
     let mut random = Random::new();
     for round in 0..if is_full_run() { 500 } else { 30 } {
@@ -663,11 +683,11 @@ fn a_checkout_killed_at_random_moments_is_resumed() {
         child.kill();
         child.finish();
         if random.one_in(2) {
-            let (target, want) =
-                if random.one_in(2) { (&first, &want_first) } else { (&second, &want_second) };
+            let (target, expected) =
+                if random.one_in(2) { (&first, &expected_first) } else { (&second, &expected_second) };
             checkout(&store, target, &out, &CheckoutOptions::default(), &NoProgress).unwrap();
             assert_no_leftovers(&out);
-            assert_eq!(&describe(&out), want);
+            assert_eq!(&describe(&out), expected);
         }
     }
 }
@@ -684,9 +704,9 @@ fn a_store_whose_creation_was_killed_is_created_again() {
         }
         std::thread::sleep(Duration::from_micros(random.below(3000)));
         child.kill();
-        let ended = child.finish();
+        let output = child.finish();
         let store = Store::open_or_create(&path).unwrap();
-        assert_kept(&store, &ended.lines);
+        assert_acknowledged_commits_exist(&store, &output.lines);
         let mut tree = store.empty_tree().unwrap();
         tree.write("x", "y").unwrap();
         tree.commit(message("after")).unwrap();

@@ -1,8 +1,12 @@
-//! Machine crashes: unsynced data may be lost or torn, and the store reopens with at least the last
-//! acknowledged synced commit.
+//! Tests with simulated crashes of the machine: unsynced data may be lost or torn, but the store opens and has all
+//! commits up to the last acknowledged synced one.
 //!
-//! A crash is simulated on a copy of the store: unsynced blocks are lost individually, and the index, which
-//! is never synced, is in an arbitrary state.
+//! A crash is simulated on a copy of the store: some unsynced blocks become zeros, and the index, which is not synced,
+//! is damaged. The trust marker of the index (file `boot`) gets another boot id. The *log* is the sequence of packs to
+//! which commits are appended; *bulk packs* have the objects of one large commit each.
+//!
+//! A *role* is a function that a child process runs (`child.rs`). A *failpoint*, set as `NAME=ACTION@VISIT`, is a named
+//! place in the source at which a test kills, stops or pauses the child, or lets a write fail.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,22 +20,28 @@ use crate::support::{
     pack_records, packs,
 };
 
+/// Size of the blocks that a crash loses individually, in bytes.
 const BLOCK: usize = 512;
 
-/// One acknowledged commit and the state of the disk when it was acknowledged.
+/// Acknowledged commit, with the state of the store at that moment.
 #[derive(Debug, Clone)]
 struct AcknowledgedCommit {
     id: SnapshotId,
     synced: bool,
+    /// Seed of the content of its file.
     seed: u64,
+    /// Length of the content of its file in bytes.
     len: usize,
-    /// Pack of the log and the end of its last record.
+    /// Newest pack of the log.
     log: PathBuf,
+    /// Offset of the end of the last record in that pack.
     end: usize,
+    /// All packs of the store.
     packs: Vec<PathBuf>,
 }
 
-/// Role: commits one file after the other and reports the state of the packs; waits to be killed.
+/// Role: commits one file after the other, reports each commit with the state of the packs, and waits to be killed.
+/// Collects garbage before commit number `collect_after`.
 pub(crate) fn write_history(arguments: &[&str]) {
     let [path, commits, collect_after] = arguments else { panic!("store, commits, collect after") };
     let store = Store::open_or_create(path).unwrap();
@@ -58,6 +68,7 @@ pub(crate) fn write_history(arguments: &[&str]) {
     wait_for_parent();
 }
 
+/// Commits and removes snapshots, and collects garbage.
 fn make_and_collect_garbage(store: &Store) {
     for number in 0..2 {
         let mut tree = store.empty_tree().unwrap();
@@ -69,7 +80,9 @@ fn make_and_collect_garbage(store: &Store) {
     collect(store);
 }
 
+/// Returns the newest pack of the log, and the offset of the end of its last record.
 fn log_end(store: &Path) -> (PathBuf, usize) {
+    // Byte 8 of the header of a pack is its role.
     let is_log = |pack: &&PathBuf| fs::read(pack).unwrap()[8] == 1;
     let all = packs(store);
     let log = all.iter().rev().find(is_log).unwrap().clone();
@@ -77,6 +90,7 @@ fn log_end(store: &Path) -> (PathBuf, usize) {
     (log, end)
 }
 
+/// Parses a line of [`write_history`].
 fn parse(line: &str) -> AcknowledgedCommit {
     let words: Vec<&str> = line.split(' ').collect();
     AcknowledgedCommit {
@@ -90,10 +104,10 @@ fn parse(line: &str) -> AcknowledgedCommit {
     }
 }
 
-/// Returns a store that was killed after `commits` commits, and the acknowledged commits.
+/// Creates a store at `path` with a process that is killed after `commits` commits. Returns these commits.
 fn history(path: &Path, commits: usize, collect_after: usize) -> Vec<AcknowledgedCommit> {
     let arguments = [text(path), &commits.to_string(), &collect_after.to_string()];
-    let mut child = ChildProcess::start("history-of-commits", &arguments);
+    let mut child = ChildProcess::start("write-history", &arguments);
     let mut all = Vec::new();
     loop {
         let line = child.next_line();
@@ -108,23 +122,25 @@ fn history(path: &Path, commits: usize, collect_after: usize) -> Vec<Acknowledge
     all
 }
 
-/// Moment of the crash, relative to the commits.
+/// Moment of a crash, relative to the commits.
 struct Crash<'a> {
+    /// All commits.
     all: &'a [AcknowledgedCommit],
-    /// Last synced commit that was acknowledged.
+    /// Index of the last synced commit that was acknowledged.
     last: usize,
-    /// Last commit of which anything was written.
+    /// Index of the last commit of which anything was written.
     until: usize,
 }
 
 impl<'a> Crash<'a> {
-    /// After commit `last`, in the middle of the buffered ones that follow.
+    /// Returns a crash after synced commit `last`, during the buffered commits that follow it.
     fn among_buffered(all: &'a [AcknowledgedCommit], last: usize) -> Self {
-        let behind = all[last + 1..].iter().take_while(|commit| !commit.synced).count();
-        Self { all, last, until: last + behind }
+        let buffered = all[last + 1..].iter().take_while(|commit| !commit.synced).count();
+        Self { all, last, until: last + buffered }
     }
 
-    /// After the next synced commit was written and before it was acknowledged.
+    /// Returns a crash after the next synced commit was written and before it was acknowledged. `None` if no synced
+    /// commit follows.
     fn in_next_sync(all: &'a [AcknowledgedCommit], last: usize) -> Option<Self> {
         let next = all[last + 1..].iter().position(|commit| commit.synced)?;
         Some(Self { all, last, until: last + 1 + next })
@@ -133,15 +149,15 @@ impl<'a> Crash<'a> {
     /// Changes the copy of the store at `path` to a possible state after the crash.
     fn apply(&self, original: &Path, path: &Path, random: &mut Random) {
         let (last, until) = (&self.all[self.last], &self.all[self.until]);
-        let here = |pack: &Path| path.join(pack.strip_prefix(original).unwrap());
+        let in_copy = |pack: &Path| path.join(pack.strip_prefix(original).unwrap());
         for pack in packs(original) {
             if !until.packs.contains(&pack) {
-                fs::remove_file(here(&pack)).unwrap();
+                fs::remove_file(in_copy(&pack)).unwrap();
             } else if !last.packs.contains(&pack) && !until.synced {
-                lose_pack(&here(&pack), random);
+                lose_pack(&in_copy(&pack), random);
             }
         }
-        lose_log(&here(&until.log), if last.log == until.log { last.end } else { 16 }, until.end, random);
+        lose_log(&in_copy(&until.log), if last.log == until.log { last.end } else { 16 }, until.end, random);
         fs::write(path.join("boot"), "another boot").unwrap();
         let data = path.join("index/data.mdb");
         match random.below(4) {
@@ -153,7 +169,8 @@ impl<'a> Crash<'a> {
     }
 }
 
-/// Changes a bulk pack that was never synced: intact, shorter, torn or missing.
+/// Simulates the loss of a bulk pack that was never synced: removes it, truncates it, zeroes blocks, or leaves it
+/// intact.
 fn lose_pack(pack: &Path, random: &mut Random) {
     let mut content = fs::read(pack).unwrap();
     match random.below(4) {
@@ -165,7 +182,7 @@ fn lose_pack(pack: &Path, random: &mut Random) {
     fs::write(pack, content).unwrap();
 }
 
-/// Changes the log after its last sync: truncated, with blocks that were never written.
+/// Simulates the loss of unsynced bytes of the log, from `synced` to `written`: truncates it, and zeroes blocks.
 fn lose_log(log: &Path, synced: usize, written: usize, random: &mut Random) {
     let mut content = fs::read(log).unwrap();
     content.truncate(written);
@@ -178,13 +195,14 @@ fn lose_log(log: &Path, synced: usize, written: usize, random: &mut Random) {
             content.truncate(synced + random.below((written - synced + 1) as u64) as usize);
         }
     }
-    // Preallocated zeros may or may not have become part of the file.
+    // Preallocated zeros at the end of the log may be on disk or not.
     if random.one_in(2) {
         content.resize(content.len() + random.below(5000) as usize, 0);
     }
     fs::write(log, content).unwrap();
 }
 
+/// Zeroes about a third of the blocks after offset `from`.
 fn lose_blocks(content: &mut [u8], from: usize, random: &mut Random) {
     let mut start = from;
     while start < content.len() {
@@ -196,9 +214,10 @@ fn lose_blocks(content: &mut [u8], from: usize, random: &mut Random) {
     }
 }
 
+/// Asserts that all these commits exist with their content.
 #[track_caller]
-fn assert_promises(store: &Store, promised: &[AcknowledgedCommit]) {
-    for commit in promised {
+fn assert_commits_exist(store: &Store, commits: &[AcknowledgedCommit]) {
+    for commit in commits {
         let tree = store
             .restore(&commit.id)
             .unwrap_or_else(|error| panic!("a commit before the last acknowledged sync is lost: {error}"));
@@ -207,19 +226,20 @@ fn assert_promises(store: &Store, promised: &[AcknowledgedCommit]) {
     }
 }
 
-fn crash_everywhere(collect_after: usize) {
+/// Simulates crashes around each synced commit. A garbage collection runs before commit number `collect_after`.
+fn crash_around_each_sync(collect_after: usize) {
     let home = tempfile::tempdir().unwrap();
     let original = home.path().join("store");
     let all = history(&original, 24, collect_after);
     let mut random = Random::new();
     let rounds = if is_full_run() { 40 } else { 4 };
-    for last in (0..all.len()).filter(|at| all[*at].synced) {
+    for last in (0..all.len()).filter(|index| all[*index].synced) {
         for round in 0..rounds {
             let crash = match Crash::in_next_sync(&all, last) {
                 Some(crash) if round % 2 == 0 => crash,
                 _ => Crash::among_buffered(&all, last),
             };
-            // A garbage collection is one more synced commit, whose end is unknown here.
+            // A garbage collection writes a synced commit of its own, which is not in `all`.
             if (crash.last..crash.until).contains(&(collect_after.wrapping_sub(1))) {
                 continue;
             }
@@ -227,7 +247,7 @@ fn crash_everywhere(collect_after: usize) {
             copy_directory(&original, &path);
             crash.apply(&original, &path, &mut random);
             let store = Store::open(&path).unwrap();
-            assert_promises(&store, &all[..=last]);
+            assert_commits_exist(&store, &all[..=last]);
             assert_sound(&store);
             assert_usable(&store);
             crash_again(store, &all[..=last], &mut random);
@@ -236,10 +256,10 @@ fn crash_everywhere(collect_after: usize) {
     }
 }
 
-/// Commits that were dropped after one crash stay dropped after the next, and later ones are kept.
-fn crash_again(store: Store, promised: &[AcknowledgedCommit], random: &mut Random) {
+/// Asserts that a second crash does not bring back commits that the first one lost, and keeps later synced commits.
+fn crash_again(store: Store, commits: &[AcknowledgedCommit], random: &mut Random) {
     let path = store.path().to_owned();
-    let shown = store.snapshots().unwrap();
+    let remaining = store.snapshots().unwrap();
     let mut tree = store.empty_tree().unwrap();
     let mut after = Vec::new();
     for seed in 0..3 {
@@ -253,28 +273,28 @@ fn crash_again(store: Store, promised: &[AcknowledgedCommit], random: &mut Rando
     drop(store);
     fs::write(path.join("boot"), "yet another boot").unwrap();
     let store = Store::open(&path).unwrap();
-    let mut expected: Vec<SnapshotId> = shown.iter().chain(&after).map(|snapshot| snapshot.id).collect();
+    let mut expected: Vec<SnapshotId> = remaining.iter().chain(&after).map(|snapshot| snapshot.id).collect();
     expected.sort();
     let mut found: Vec<SnapshotId> = store.snapshots().unwrap().iter().map(|snapshot| snapshot.id).collect();
     found.sort();
     assert_eq!(found, expected);
-    assert_promises(&store, promised);
+    assert_commits_exist(&store, commits);
     assert_sound(&store);
     collect(&store);
     assert_sound(&store);
 }
 
 #[test]
-fn after_a_machine_crash_the_store_opens_to_the_last_acknowledged_sync() {
-    crash_everywhere(usize::MAX);
+fn after_a_machine_crash_the_store_has_all_commits_up_to_the_last_acknowledged_sync() {
+    crash_around_each_sync(usize::MAX);
 }
 
 #[test]
-fn after_a_collection_a_machine_crash_loses_nothing_either() {
-    crash_everywhere(12);
+fn a_machine_crash_after_a_collection_loses_no_acknowledged_sync() {
+    crash_around_each_sync(12);
 }
 
-/// Role: opens the store and lists it.
+/// Role: opens the store and reports the number of its snapshots.
 pub(crate) fn open_and_list(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open(path).unwrap();
@@ -282,7 +302,7 @@ pub(crate) fn open_and_list(arguments: &[&str]) {
 }
 
 #[test]
-fn a_rebuild_of_the_index_may_itself_be_killed() {
+fn a_killed_rebuild_of_the_index_is_repeated_by_the_next_open() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("store");
     let all = history(&path, 12, usize::MAX);
@@ -298,26 +318,26 @@ fn a_rebuild_of_the_index_may_itself_be_killed() {
             std::thread::sleep(Duration::from_micros(random.below(60_000)));
             child.kill();
         }
-        let ended = child.finish();
+        let output = child.finish();
         assert!(
-            ended.was_killed() || ended.lines == [format!("{} snapshots", all.len())],
+            output.was_killed() || output.lines == [format!("{} snapshots", all.len())],
             "{}",
-            ended.stderr
+            output.stderr
         );
         if random.one_in(3) {
             let store = Store::open(&path).unwrap();
-            assert_promises(&store, &all);
+            assert_commits_exist(&store, &all);
             assert_sound(&store);
             assert_usable(&store);
         }
     }
     let store = Store::open(&path).unwrap();
-    assert_promises(&store, &all);
+    assert_commits_exist(&store, &all);
     assert_sound(&store);
 }
 
 #[test]
-fn a_lost_index_is_rebuilt_however_the_store_was_closed() {
+fn a_lost_index_is_rebuilt_after_a_kill_and_after_a_clean_close() {
     for lose in [
         &(|index: &Path| fs::remove_dir_all(index).unwrap()) as &dyn Fn(&Path),
         &|index| fs::remove_file(index.join("data.mdb")).unwrap(),
@@ -333,9 +353,9 @@ fn a_lost_index_is_rebuilt_however_the_store_was_closed() {
             }
             lose(&path.join("index"));
             let store = Store::open(&path).unwrap();
-            assert_promises(&store, &all);
+            assert_commits_exist(&store, &all);
             assert_usable(&store);
-            assert_promises(&store, &all);
+            assert_commits_exist(&store, &all);
             assert_sound(&store);
         }
     }

@@ -1,4 +1,8 @@
-//! Damaged stores: damage is detected and reported, and damaged data is never returned.
+//! Tests with damaged stores: damage is detected and reported, and damaged data is never returned.
+//!
+//! A *pack* is an append-only file of the store with records. The *log* is the sequence of packs with the commit
+//! records and the objects of small commits; a *bulk pack* has the objects of one large commit. A *checkpoint*, at the
+//! start of a log pack, has all snapshots, references, pins and episodes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +24,7 @@ use crate::support::{
 /// Content by path.
 type Files = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A closed store with a log and bulk packs, and the content of its snapshots.
+/// Closed store with a log and bulk packs, and the content of its snapshots.
 struct Sample {
     _home: TempDir,
     path: PathBuf,
@@ -43,7 +47,7 @@ impl Sample {
         }
         let mut bulk = store.empty_tree().unwrap();
         bulk.write("bulk", noise(99, 5_000_000)).unwrap();
-        bulk.write("beside", "x").unwrap();
+        bulk.write("small", "x").unwrap();
         let snapshot = bulk.commit(buffered("bulk")).unwrap();
         content.insert(snapshot.id, all_files(&bulk));
         let path = store.path().to_owned();
@@ -54,15 +58,15 @@ impl Sample {
         packs(&self.path)
     }
 
-    /// Checks that every file of every snapshot is either correct or gives a corruption error. Returns the
-    /// unreadable files.
+    /// Asserts that reading a file of a snapshot returns its correct content or a corruption error. Returns the
+    /// unreadable files; an empty path stands for a missing snapshot.
     fn read_all(&self, store: &Store) -> Vec<(SnapshotId, Vec<u8>)> {
-        let mut broken = Vec::new();
+        let mut unreadable = Vec::new();
         for (id, files) in &self.content {
             let tree = match store.restore(id) {
                 Ok(tree) => tree,
                 Err(StoreError::UnknownSnapshot(_)) => {
-                    broken.push((*id, Vec::new()));
+                    unreadable.push((*id, Vec::new()));
                     continue;
                 }
                 Err(error) => panic!("{error}"),
@@ -74,28 +78,29 @@ impl Sample {
                     }
                     Err(TreeError::Store(error)) => {
                         assert!(error.is_corruption(), "{error}");
-                        broken.push((*id, path.clone()));
+                        unreadable.push((*id, path.clone()));
                     }
                     Err(error) => panic!("{error}"),
                 }
             }
         }
-        broken
+        unreadable
     }
 }
 
-/// First byte of the times of a directory.
+/// First byte of an encoded node with the modification times of a directory.
 const TIMES: u8 = 5;
 
+/// Flips a bit of the byte at `offset` of a pack.
 #[track_caller]
-fn flip(pack: &Path, at: usize, bit: u8) {
+fn flip_bit(pack: &Path, offset: usize, bit: u8) {
     let file = fs::File::options().read(true).write(true).open(pack).unwrap();
     let mut byte = [0];
-    file.read_exact_at(&mut byte, at as u64).unwrap();
-    file.write_all_at(&[byte[0] ^ 1 << bit], at as u64).unwrap();
+    file.read_exact_at(&mut byte, offset as u64).unwrap();
+    file.write_all_at(&[byte[0] ^ 1 << bit], offset as u64).unwrap();
 }
 
-/// Offsets in each record's kind, header and body.
+/// Returns some offsets in the header of a pack, and in the headers and bodies of its records.
 fn sample_positions(records: &[PackRecord], random: &mut Random) -> Vec<usize> {
     let mut positions = vec![0, 8, 12];
     for record in records {
@@ -108,16 +113,16 @@ fn sample_positions(records: &[PackRecord], random: &mut Random) -> Vec<usize> {
     positions
 }
 
-/// Returns true if a report names a path of a snapshot. A damaged directory is reported instead of its
-/// entries.
-fn names(damage: &[Damage], id: &SnapshotId, path: &[u8]) -> bool {
+/// Returns true if the damage includes a path of a snapshot. A damaged directory is reported instead of its entries.
+fn is_reported(damage: &[Damage], id: &SnapshotId, path: &[u8]) -> bool {
     damage.iter().any(|damage| {
-        let place = damage.path.as_deref().unwrap_or_default();
-        damage.snapshot == Some(*id) && path.starts_with(place)
+        let damaged_path = damage.path.as_deref().unwrap_or_default();
+        damage.snapshot == Some(*id) && path.starts_with(damaged_path)
     })
 }
 
-fn damaged_places(damage: &[Damage]) -> Vec<(SnapshotId, Vec<u8>)> {
+/// Returns the snapshot and path of each damage that has both.
+fn damaged_paths(damage: &[Damage]) -> Vec<(SnapshotId, Vec<u8>)> {
     damage.iter().filter_map(|damage| Some((damage.snapshot?, damage.path.clone()?))).collect()
 }
 
@@ -127,21 +132,25 @@ fn a_flipped_bit_anywhere_in_a_pack_is_never_returned_as_data() {
     let mut random = Random::new();
     for pack in sample.packs() {
         let records = pack_records(&fs::read(&pack).unwrap());
-        for at in sample_positions(&records, &mut random) {
+        for offset in sample_positions(&records, &mut random) {
             let bit = random.below(8) as u8;
-            flip(&pack, at, bit);
+            flip_bit(&pack, offset, bit);
             {
                 let store = Store::open(&sample.path).unwrap();
-                let broken = sample.read_all(&store);
+                let unreadable = sample.read_all(&store);
                 let report = store.verify(&NoProgress).unwrap();
-                for (id, path) in &broken {
-                    assert!(names(&report.damage, id, path), "{at}: {path:?} is not in {:?}", report.damage);
+                for (id, path) in &unreadable {
+                    assert!(
+                        is_reported(&report.damage, id, path),
+                        "{offset}: {path:?} is not in {:?}",
+                        report.damage
+                    );
                 }
-                let record = records.iter().find(|record| (record.start..record.end).contains(&at));
+                let record = records.iter().find(|record| (record.start..record.end).contains(&offset));
                 let is_content = record.is_some_and(|record| record.kind == CHUNK);
-                assert!(!is_content || !broken.is_empty(), "content changed and nobody noticed");
+                assert!(!is_content || !unreadable.is_empty(), "content changed and nobody noticed");
             }
-            flip(&pack, at, bit);
+            flip_bit(&pack, offset, bit);
         }
     }
     let store = Store::open(&sample.path).unwrap();
@@ -162,20 +171,20 @@ fn verify_names_the_snapshots_and_the_path_of_a_damaged_file() {
     tree.commit(message("without")).unwrap();
     let pack = packs(store.path())[0].clone();
     let content = fs::read(&pack).unwrap();
-    let wanted = noise(1, 3000);
-    let at = content.windows(3000).position(|part| part == wanted).expect("stored as it is");
-    flip(&pack, at + 1500, 3);
+    let damaged_content = noise(1, 3000);
+    let offset = content.windows(3000).position(|part| part == damaged_content).expect("stored as it is");
+    flip_bit(&pack, offset + 1500, 3);
     let report = store.verify(&NoProgress).unwrap();
-    let mut places = damaged_places(&report.damage);
-    places.sort();
+    let mut damaged = damaged_paths(&report.damage);
+    damaged.sort();
     let path = b"deep/er/damaged".to_vec();
     let mut expected = vec![(first.id, path.clone()), (second.id, path)];
     expected.sort();
-    assert_eq!(places, expected, "{:#?}", report.damage);
+    assert_eq!(damaged, expected, "{:#?}", report.damage);
     assert!(report.damage[0].problem.contains("pack"), "{:?}", report.damage[0]);
-    // A garbage collection that cannot read every node must not guess; here only content is damaged.
+    // A garbage collection fails if a node is damaged. It does not read content, so it succeeds here.
     collect(&store);
-    assert_eq!(damaged_places(&store.verify(&NoProgress).unwrap().damage).len(), 2);
+    assert_eq!(damaged_paths(&store.verify(&NoProgress).unwrap().damage).len(), 2);
 }
 
 #[test]
@@ -192,27 +201,28 @@ fn verify_names_the_directory_and_every_snapshot_of_damaged_times() {
     let is_times = |record: &&PackRecord| record.kind == NODE && content[record.start + 48] == TIMES;
     let mut found = Vec::new();
     for times in records.iter().filter(is_times) {
-        flip(&pack, times.end - 1, 0);
+        flip_bit(&pack, times.end - 1, 0);
         let report = store.verify(&NoProgress).unwrap();
         assert!(report.damage.iter().all(|damage| damage.problem.starts_with("times: ")), "{report:#?}");
-        found.extend(damaged_places(&report.damage));
-        flip(&pack, times.end - 1, 0);
+        found.extend(damaged_paths(&report.damage));
+        flip_bit(&pack, times.end - 1, 0);
     }
     found.sort();
-    let both = |path: &[u8]| [(first.id, path.to_vec()), (second.id, path.to_vec())];
-    let mut expected = [both(b""), both(b"deep"), both(b"deep/er")].concat();
+    let in_both_snapshots = |path: &[u8]| [(first.id, path.to_vec()), (second.id, path.to_vec())];
+    let mut expected =
+        [in_both_snapshots(b""), in_both_snapshots(b"deep"), in_both_snapshots(b"deep/er")].concat();
     expected.sort();
     assert_eq!(found, expected, "the root has its own times in each, the others are shared");
 }
 
 #[test]
-fn a_collection_stops_at_a_damaged_directory_and_loses_nothing() {
+fn a_collection_fails_on_a_damaged_directory_and_deletes_nothing() {
     let sample = Sample::new();
     let log = sample.packs()[0].clone();
     let records = pack_records(&fs::read(&log).unwrap());
     let mut refused = 0;
     for node in records.iter().filter(|record| record.kind == NODE) {
-        flip(&log, node.end - 1, 0);
+        flip_bit(&log, node.end - 1, 0);
         {
             let store = Store::open(&sample.path).unwrap();
             if let Err(error) = store.collect_garbage(&GcOptions::default(), &NoProgress) {
@@ -220,7 +230,7 @@ fn a_collection_stops_at_a_damaged_directory_and_loses_nothing() {
                 refused += 1;
             }
         }
-        flip(&log, node.end - 1, 0);
+        flip_bit(&log, node.end - 1, 0);
         if refused > 3 {
             break;
         }
@@ -245,19 +255,19 @@ fn a_truncated_or_missing_pack_is_reported_and_the_rest_is_readable() {
             fs::File::options().write(true).open(pack).unwrap().set_len(random.below(length)).unwrap();
         }
         let store = Store::open(&sample.path).unwrap();
-        let broken = sample.read_all(&store);
+        let unreadable = sample.read_all(&store);
         let report = store.verify(&NoProgress).unwrap();
-        // The end of the log may hold only commit records, whose rows the index still has.
+        // The lost part may have only commit records. The index still has their rows, so nothing is unreadable.
         let has_content_damage = report.damage.iter().any(|damage| damage.path.is_some());
-        assert_eq!(broken.is_empty(), !has_content_damage, "{broken:?} {:?}", report.damage);
-        for (id, path) in &broken {
-            assert!(names(&report.damage, id, path), "{path:?} is not in {:?}", report.damage);
+        assert_eq!(unreadable.is_empty(), !has_content_damage, "{unreadable:?} {:?}", report.damage);
+        for (id, path) in &unreadable {
+            assert!(is_reported(&report.damage, id, path), "{path:?} is not in {:?}", report.damage);
         }
     }
 }
 
 #[test]
-fn a_rebuild_keeps_everything_that_is_intact() {
+fn a_rebuild_keeps_all_intact_commits_and_objects() {
     let mut random = Random::new();
     let sample = Sample::new();
     let before = all_snapshots(&sample.path);
@@ -271,24 +281,24 @@ fn a_rebuild_keeps_everything_that_is_intact() {
             let path = copy.path().join("store");
             crate::support::copy_directory(&sample.path, &path);
             let pack = path.join("packs").join(pack.file_name().unwrap());
-            let at = record.start + random.below((record.end - record.start) as u64) as usize;
-            let at = if number == 0 { random.below(16) as usize } else { at };
-            flip(&pack, at, random.below(8) as u8);
+            let offset = record.start + random.below((record.end - record.start) as u64) as usize;
+            let offset = if number == 0 { random.below(16) as usize } else { offset };
+            flip_bit(&pack, offset, random.below(8) as u8);
             let store = Store::rebuild_index(&path).unwrap();
-            let broken = sample.read_all(&store);
+            let unreadable = sample.read_all(&store);
             let after: Vec<SnapshotId> = ids(&store.snapshots().unwrap());
             if record.kind == COMMIT {
                 // Only the commit of the damaged record is lost.
                 let lost = before.iter().filter(|id| !after.contains(id)).count();
-                assert!(lost <= 1 && broken.iter().all(|(id, _)| !after.contains(id)), "{broken:?}");
+                assert!(lost <= 1 && unreadable.iter().all(|(id, _)| !after.contains(id)), "{unreadable:?}");
             } else {
                 assert_eq!(after, before, "snapshots went with a damaged {}", record.kind);
                 let limit = if number == 0 { 0 } else { usize::MAX };
-                assert!(broken.len() <= limit, "a damaged pack header took content along");
+                assert!(unreadable.len() <= limit, "a damaged pack header took content along");
             }
             assert_eq!(
                 store.verify(&NoProgress).unwrap().damage.is_empty(),
-                record.kind == COMMIT || broken.is_empty()
+                record.kind == COMMIT || unreadable.is_empty()
             );
             assert_usable(&store);
         }
@@ -304,52 +314,55 @@ fn all_snapshots(path: &Path) -> Vec<SnapshotId> {
 }
 
 #[test]
-fn zeros_inside_damaged_content_hide_nothing_behind_them() {
+fn records_after_damaged_content_with_zeros_are_found() {
     let (_home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
-    let holed = [noise(1, 3000), vec![0; 200], noise(2, 3000)].concat();
-    tree.write("holed", holed.clone()).unwrap();
+    let content_with_zeros = [noise(1, 3000), vec![0; 200], noise(2, 3000)].concat();
+    tree.write("zeros", content_with_zeros.clone()).unwrap();
     tree.commit(message("first")).unwrap();
-    tree.write("behind", "still here").unwrap();
+    tree.write("later", "still here").unwrap();
     let second = tree.commit(message("second")).unwrap();
     let path = store.path().to_owned();
     drop((tree, store));
     let pack = packs(&path)[0].clone();
     let content = fs::read(&pack).unwrap();
-    let at = content.windows(holed.len()).position(|part| part == holed).expect("stored as it is");
-    flip(&pack, at + 10, 0);
+    let offset = content
+        .windows(content_with_zeros.len())
+        .position(|part| part == content_with_zeros)
+        .expect("stored as it is");
+    flip_bit(&pack, offset + 10, 0);
     let store = Store::rebuild_index(&path).unwrap();
     assert_eq!(store.snapshots().unwrap().len(), 2);
-    assert_eq!(store.restore(&second.id).unwrap().read("behind").unwrap(), b"still here");
+    assert_eq!(store.restore(&second.id).unwrap().read("later").unwrap(), b"still here");
 }
 
 #[test]
-fn a_broken_index_is_rebuilt_or_refused_clearly() {
+fn a_damaged_index_is_rebuilt() {
     let sample = Sample::new();
     let data = sample.path.join("index/data.mdb");
-    let good = fs::read(&data).unwrap();
-    let mut without_meta = good.clone();
+    let intact = fs::read(&data).unwrap();
+    let mut without_meta = intact.clone();
     without_meta[..8192].fill(0xff);
-    for bad in [Vec::new(), noise(1, 5), noise(1, 100_000), vec![0; 100_000], without_meta] {
-        fs::write(&data, bad).unwrap();
+    for damaged in [Vec::new(), noise(1, 5), noise(1, 100_000), vec![0; 100_000], without_meta] {
+        fs::write(&data, damaged).unwrap();
         let store = Store::open(&sample.path).unwrap();
         assert_eq!(sample.read_all(&store), []);
         assert_sound(&store);
         assert_usable(&store);
         assert_eq!(sample.read_all(&store), []);
     }
-    // A requested rebuild repairs any of these.
-    fs::write(&data, &noise(1, good.len())[..good.len() / 2]).unwrap();
+    // A requested rebuild repairs a damaged index too.
+    fs::write(&data, &noise(1, intact.len())[..intact.len() / 2]).unwrap();
     let store = Store::rebuild_index(&sample.path).unwrap();
     assert_eq!(sample.read_all(&store), []);
     assert_sound(&store);
 }
 
 #[test]
-fn a_newer_format_is_refused_and_left_alone() {
+fn a_store_of_a_newer_format_is_refused() {
     let sample = Sample::new();
     let format = sample.path.join("format");
-    // A newer version brings its own copy.
+    // The copy of the format file would contradict the new version.
     fs::remove_file(sample.path.join("format.copy")).unwrap();
     fs::write(&format, format!("elevo-workspace store {}\n", FORMAT + 1)).unwrap();
     let error = |result: Result<Store, StoreError>| result.expect_err("a newer store was opened");
@@ -366,7 +379,7 @@ fn a_newer_format_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_directory_that_is_no_store_is_refused_and_left_alone() {
+fn a_directory_that_is_no_store_is_refused_and_not_changed() {
     let home = tempfile::tempdir().unwrap();
     let foreign = home.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
@@ -393,25 +406,30 @@ fn a_directory_that_is_no_store_is_refused_and_left_alone() {
     assert_usable(&Store::open_or_create(&empty).unwrap());
 }
 
-/// A missing page of the file cannot be read, and the attempt would kill the process.
+/// Reading a missing page of the mapped index file would kill the process with SIGBUS.
 #[test]
-fn an_index_cut_short_is_rebuilt() {
+fn a_truncated_index_is_rebuilt() {
     let sample = Sample::new();
     let expected = format!("{} snapshots", all_snapshots(&sample.path).len());
     let length = fs::metadata(sample.path.join("index/data.mdb")).unwrap().len();
-    for cut in (1..=length / 4096).map(|pages| length - pages * 4096).chain([5000, 9000]) {
+    for truncated_len in (1..=length / 4096).map(|pages| length - pages * 4096).chain([5000, 9000]) {
         let copy = tempfile::tempdir().unwrap();
         let path = copy.path().join("store");
         crate::support::copy_directory(&sample.path, &path);
-        fs::File::options().write(true).open(path.join("index/data.mdb")).unwrap().set_len(cut).unwrap();
-        let ended = ChildProcess::start("open", &[text(&path)]).finish();
-        assert_eq!(ended.lines, [expected.as_str()], "cut to {cut}: {}", ended.stderr);
+        fs::File::options()
+            .write(true)
+            .open(path.join("index/data.mdb"))
+            .unwrap()
+            .set_len(truncated_len)
+            .unwrap();
+        let output = ChildProcess::start("open", &[text(&path)]).finish();
+        assert_eq!(output.lines, [expected.as_str()], "cut to {truncated_len}: {}", output.stderr);
         let store = Store::open(&path).unwrap();
         assert_eq!(sample.read_all(&store), []);
     }
 }
 
-/// A closed store with so many records that a checkpoint has three parts.
+/// Closed store with so many records that a checkpoint has three parts.
 struct LargeCheckpoint {
     _home: TempDir,
     path: PathBuf,
@@ -419,16 +437,16 @@ struct LargeCheckpoint {
     episodes: Vec<EpisodeId>,
 }
 
-/// Number of episodes in each of the first two parts; the third has the rest.
-const IN_A_PART: usize = 4;
+/// Number of episodes in each of the first two parts of the checkpoint. The third part has the other records.
+const EPISODES_PER_PART: usize = 4;
 
 impl LargeCheckpoint {
-    /// Creates the store. Its last log begins with a checkpoint, and the log before that still exists.
+    /// Creates the store. Its newest log pack begins with a checkpoint, and the log pack before still exists.
     fn new() -> Self {
         let (home, store) = new_store();
         let (path, snapshot) = (store.path().to_owned(), commit_file(&store, "file", "content").id);
         let mut this = Self { _home: home, path, snapshot, episodes: Vec::new() };
-        for _ in 0..=2 * IN_A_PART {
+        for _ in 0..=2 * EPISODES_PER_PART {
             this.put_episode(&store);
         }
         drop(store);
@@ -443,7 +461,7 @@ impl LargeCheckpoint {
         self.episodes.push(episode.id);
     }
 
-    /// Returns the logs, each with the parts of its checkpoint.
+    /// Returns the log packs, each with the parts of the checkpoint at its start.
     fn logs(&self) -> Vec<(PathBuf, Vec<PackRecord>)> {
         let mut logs = Vec::new();
         for pack in packs(&self.path) {
@@ -456,13 +474,14 @@ impl LargeCheckpoint {
         logs
     }
 
-    /// Damages the second part of the checkpoint at the start of the last log.
+    /// Damages the second part of the checkpoint at the start of the newest log pack.
     fn damage_checkpoint(&self) {
         let (log, parts) = self.logs().pop().unwrap();
         assert_eq!(parts.len(), 3);
-        flip(&log, parts[1].end - 1, 0);
+        flip_bit(&log, parts[1].end - 1, 0);
     }
 
+    /// Returns the problems that a verification reports.
     fn problems(&self) -> Vec<String> {
         let damage = Store::open(&self.path).unwrap().verify(&NoProgress).unwrap().damage;
         damage.into_iter().map(|damage| damage.problem).collect()
@@ -470,7 +489,7 @@ impl LargeCheckpoint {
 }
 
 #[test]
-fn a_checkpoint_without_one_of_its_parts_gives_way_to_the_log_before_it() {
+fn a_rebuild_uses_the_previous_log_if_a_part_of_the_checkpoint_is_damaged() {
     let store = LargeCheckpoint::new();
     assert_eq!(store.problems(), Vec::<String>::new());
     store.damage_checkpoint();
@@ -484,9 +503,9 @@ fn a_checkpoint_without_one_of_its_parts_gives_way_to_the_log_before_it() {
     assert_usable(&rebuilt);
 }
 
-/// Returns a store with a damaged checkpoint and without the log before it; the episode after the checkpoint
-/// is the last.
-fn without_the_log_before() -> LargeCheckpoint {
+/// Returns a store with a damaged checkpoint and without the log before it. Its last episode was added after the
+/// checkpoint.
+fn damaged_checkpoint_without_previous_log() -> LargeCheckpoint {
     let mut large = LargeCheckpoint::new();
     {
         let store = Store::open(&large.path).unwrap();
@@ -501,30 +520,30 @@ fn without_the_log_before() -> LargeCheckpoint {
 }
 
 #[test]
-fn parts_of_a_checkpoint_that_nothing_else_holds_are_reported_as_lost_and_the_others_kept() {
-    let store = without_the_log_before();
+fn a_rebuild_reports_the_lost_part_of_a_checkpoint_and_keeps_the_other_parts() {
+    let store = damaged_checkpoint_without_previous_log();
     let problems = store.problems();
     assert!(problems.iter().any(|problem| problem.contains("parts of the checkpoint")), "{problems:?}");
     let refused = Store::open(&store.path).unwrap().collect_garbage(&GcOptions::default(), &NoProgress);
     assert!(refused.unwrap_err().is_corruption());
     let rebuilt = Store::rebuild_index(&store.path).unwrap();
     let report = rebuilt.rebuild_report().unwrap();
-    let gone = &store.episodes[IN_A_PART..2 * IN_A_PART];
-    assert_eq!(report.lost.episodes, gone);
+    let lost_episodes = &store.episodes[EPISODES_PER_PART..2 * EPISODES_PER_PART];
+    assert_eq!(report.lost.episodes, lost_episodes);
     assert!(report.log_damaged && report.wrong_rows.is_empty() && report.old_index.is_some(), "{report:?}");
-    assert_eq!(rebuilt.missing_episodes(&store.episodes).unwrap(), gone);
+    assert_eq!(rebuilt.missing_episodes(&store.episodes).unwrap(), lost_episodes);
     assert_eq!(rebuilt.restore(&store.snapshot).unwrap().read("file").unwrap(), b"content");
     assert_sound(&rebuilt);
     assert_usable(&rebuilt);
 }
 
 #[test]
-fn parts_lost_in_a_machine_crash_are_reported() {
-    let store = without_the_log_before();
+fn a_part_of_a_checkpoint_that_a_machine_crash_lost_is_reported() {
+    let store = damaged_checkpoint_without_previous_log();
     fs::write(store.path.join("boot"), "another boot").unwrap();
     let rebuilt = Store::open(&store.path).unwrap();
     let report = rebuilt.rebuild_report().expect("the index was rebuilt");
     assert!(report.log_damaged && report.commits_given_up == 0, "{report:?}");
-    let gone = &store.episodes[IN_A_PART..2 * IN_A_PART];
-    assert_eq!(rebuilt.missing_episodes(&store.episodes).unwrap(), gone);
+    let lost_episodes = &store.episodes[EPISODES_PER_PART..2 * EPISODES_PER_PART];
+    assert_eq!(rebuilt.missing_episodes(&store.episodes).unwrap(), lost_episodes);
 }

@@ -1,4 +1,6 @@
-//! Snapshots of directories of the file system and checkouts into them.
+//! Tests of snapshots of directories of the file system, and of checkouts into directories.
+//!
+//! A *role* is a function that a child process runs (`child.rs`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +16,12 @@ use workspace_state::{
 use crate::child::{ChildProcess, say, text};
 use crate::support::{Random, commit_file, message, new_store};
 
+/// Takes a snapshot of a directory with default options.
 pub(crate) fn snapshot(store: &Store, directory: &Path) -> SnapshotReport {
     snapshot_directory(store, directory, SnapshotOptions::default(), &NoProgress).unwrap()
 }
 
+/// Checks out a snapshot with default options.
 pub(crate) fn check_out(store: &Store, snapshot: &Snapshot, directory: &Path) -> Result<(), DirectoryError> {
     checkout(store, snapshot, directory, &CheckoutOptions::default(), &NoProgress).map(drop)
 }
@@ -26,17 +30,17 @@ fn forced() -> CheckoutOptions {
     CheckoutOptions { force: true, ..CheckoutOptions::default() }
 }
 
-/// Returns everything about a directory that a snapshot keeps.
+/// Returns a description of each entry of a directory by path: kind, content, mode and modification time.
 pub(crate) fn describe(directory: &Path) -> BTreeMap<Vec<u8>, String> {
     let mut all = BTreeMap::new();
-    let mut open = vec![directory.to_owned()];
-    while let Some(at) = open.pop() {
-        for entry in fs::read_dir(&at).unwrap() {
+    let mut queue = vec![directory.to_owned()];
+    while let Some(parent) = queue.pop() {
+        for entry in fs::read_dir(&parent).unwrap() {
             let path = entry.unwrap().path();
             let meta = fs::symlink_metadata(&path).unwrap();
             let name = path.strip_prefix(directory).unwrap().as_os_str().as_bytes().to_vec();
             let content = if meta.is_dir() {
-                open.push(path.clone());
+                queue.push(path.clone());
                 "directory".to_owned()
             } else if meta.is_symlink() {
                 format!("-> {:?}", fs::read_link(&path).unwrap())
@@ -59,29 +63,30 @@ pub(crate) fn describe(directory: &Path) -> BTreeMap<Vec<u8>, String> {
     all
 }
 
-fn interesting_directory(at: &Path) {
-    fs::create_dir_all(at.join("src/deep/deeper")).unwrap();
-    fs::create_dir(at.join("empty")).unwrap();
-    fs::write(at.join("src/main.rs"), "fn main() {}\n").unwrap();
-    fs::write(at.join("src/empty"), "").unwrap();
-    fs::write(at.join("src/deep/big"), vec![7u8; 1_000_000]).unwrap();
-    fs::write(at.join("script"), "#!/bin/sh\n").unwrap();
-    fs::set_permissions(at.join("script"), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::set_permissions(at.join("empty"), fs::Permissions::from_mode(0o500)).unwrap();
-    symlink("src/main.rs", at.join("link")).unwrap();
-    symlink("/nowhere/at/all", at.join("dangling")).unwrap();
-    let odd = std::ffi::OsString::from_vec(b"odd\xff\nname".to_vec());
-    fs::write(at.join(odd), "x").unwrap();
-    fs::write(at.join("n".repeat(255)), "long name").unwrap();
+/// Fills a directory with all kinds of entries: long and non-UTF-8 names, old times, symlinks, several modes.
+fn fill_directory(directory: &Path) {
+    fs::create_dir_all(directory.join("src/deep/deeper")).unwrap();
+    fs::create_dir(directory.join("empty")).unwrap();
+    fs::write(directory.join("src/main.rs"), "fn main() {}\n").unwrap();
+    fs::write(directory.join("src/empty"), "").unwrap();
+    fs::write(directory.join("src/deep/big"), vec![7u8; 1_000_000]).unwrap();
+    fs::write(directory.join("script"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(directory.join("script"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(directory.join("empty"), fs::Permissions::from_mode(0o500)).unwrap();
+    symlink("src/main.rs", directory.join("link")).unwrap();
+    symlink("/nowhere/at/all", directory.join("dangling")).unwrap();
+    let not_utf_8 = std::ffi::OsString::from_vec(b"odd\xff\nname".to_vec());
+    fs::write(directory.join(not_utf_8), "x").unwrap();
+    fs::write(directory.join("n".repeat(255)), "long name").unwrap();
     let old = std::time::UNIX_EPOCH - std::time::Duration::new(1000, 5);
-    fs::File::options().write(true).open(at.join("script")).unwrap().set_modified(old).unwrap();
+    fs::File::options().write(true).open(directory.join("script")).unwrap().set_modified(old).unwrap();
 }
 
 #[test]
-fn a_directory_comes_back_as_it_was() {
+fn a_checked_out_directory_equals_the_original() {
     let (home, store) = new_store();
     let (from, to) = (home.path().join("from"), home.path().join("to"));
-    interesting_directory(&from);
+    fill_directory(&from);
     let report = snapshot(&store, &from);
     assert_eq!((report.files, report.directories, report.symlinks), (6, 4, 2));
     check_out(&store, &report.snapshot, &to).unwrap();
@@ -90,13 +95,13 @@ fn a_directory_comes_back_as_it_was() {
     assert_eq!(again.snapshot.tree, report.snapshot.tree);
 }
 
-/// The recorded state of a directory is ignored once that directory is gone.
+/// The recorded checkout state of a directory is ignored if the directory was removed or emptied.
 #[test]
-fn a_directory_that_was_lost_is_written_anew() {
+fn a_directory_that_was_removed_is_written_again() {
     let (home, store) = new_store();
     let work = home.path().join("work");
-    interesting_directory(&work);
-    let whole = describe(&work);
+    fill_directory(&work);
+    let expected = describe(&work);
     let first = snapshot(&store, &work).snapshot;
     fs::write(work.join("another"), "file").unwrap();
     let second = snapshot(&store, &work).snapshot;
@@ -118,8 +123,8 @@ fn a_directory_that_was_lost_is_written_anew() {
         }
     }
     check_out(&store, &first, &work).unwrap();
-    assert_eq!(describe(&work), whole, "emptied, then written");
-    // Moved away and replaced: not a checkout of this store.
+    assert_eq!(describe(&work), expected, "emptied, then written");
+    // Another directory at the same path is not a checkout of this store.
     fs::rename(&work, home.path().join("away")).unwrap();
     fs::create_dir(&work).unwrap();
     fs::write(work.join("theirs"), "keep").unwrap();
@@ -128,7 +133,7 @@ fn a_directory_that_was_lost_is_written_anew() {
     assert_eq!(fs::read_dir(&work).unwrap().count(), 1);
 }
 
-/// Makes everything below removable for the user who runs the tests.
+/// Changes the modes of a directory and all directories below it, so that the user who runs the tests can remove them.
 fn make_removable(directory: &Path) {
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
     for entry in fs::read_dir(directory).unwrap() {
@@ -143,15 +148,15 @@ fn make_removable(directory: &Path) {
 fn unchanged_files_are_not_read_again() {
     let (home, store) = new_store();
     let work = home.path().join("work");
-    interesting_directory(&work);
+    fill_directory(&work);
     let first = snapshot(&store, &work);
     assert_eq!(first.files_read, 6);
     std::thread::sleep(std::time::Duration::from_millis(30));
     snapshot(&store, &work);
-    let quiet = snapshot(&store, &work);
-    assert_eq!(quiet.files_read, 0);
-    assert_eq!(quiet.snapshot.tree, first.snapshot.tree);
-    assert_eq!(quiet.snapshot.times, first.snapshot.times);
+    let second = snapshot(&store, &work);
+    assert_eq!(second.files_read, 0);
+    assert_eq!(second.snapshot.tree, first.snapshot.tree);
+    assert_eq!(second.snapshot.times, first.snapshot.times);
     fs::write(work.join("src/main.rs"), "fn main() { }").unwrap();
     let changed = snapshot(&store, &work);
     assert_eq!(changed.files_read, 1);
@@ -159,7 +164,7 @@ fn unchanged_files_are_not_read_again() {
 }
 
 #[test]
-fn an_edit_that_leaves_size_and_mtime_alone_is_seen() {
+fn an_edit_that_does_not_change_size_and_mtime_is_detected() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -177,7 +182,7 @@ fn an_edit_that_leaves_size_and_mtime_alone_is_seen() {
 }
 
 #[test]
-fn holes_and_hard_links_survive() {
+fn holes_and_hard_links_are_kept() {
     let (home, store) = new_store();
     let (from, to) = (home.path().join("from"), home.path().join("to"));
     fs::create_dir(&from).unwrap();
@@ -204,7 +209,7 @@ fn holes_and_hard_links_survive() {
     assert!(stored < 4 << 20, "{stored} bytes stored for holes");
 }
 
-/// Returns the names in a directory that are hard links to one symlink, in groups.
+/// Returns groups of the names in a directory that are hard links to the same symlink.
 fn symlink_groups(directory: &Path) -> Vec<Vec<&'static str>> {
     let mut groups: BTreeMap<u64, Vec<&'static str>> = BTreeMap::new();
     for name in ["one", "two", "sub/three", "other"] {
@@ -218,7 +223,7 @@ fn symlink_groups(directory: &Path) -> Vec<Vec<&'static str>> {
 }
 
 #[test]
-fn names_of_one_symlink_come_back_as_one_symlink() {
+fn hard_links_to_a_symlink_are_kept() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
     fs::create_dir_all(work.join("sub")).unwrap();
@@ -234,10 +239,10 @@ fn names_of_one_symlink_come_back_as_one_symlink() {
     fs::hard_link(work.join("other"), work.join("two")).unwrap();
     let second = snapshot(&store, &work).snapshot;
     assert_eq!(first.tree, second.tree);
-    let together = [vec!["one", "two", "sub/three"], vec!["other"]];
-    let apart = [vec!["one", "sub/three"], vec!["two", "other"]];
+    let first_groups = [vec!["one", "two", "sub/three"], vec!["other"]];
+    let second_groups = [vec!["one", "sub/three"], vec!["two", "other"]];
     for _ in 0..2 {
-        for (target, groups) in [(&first, &together), (&second, &apart)] {
+        for (target, groups) in [(&first, &first_groups), (&second, &second_groups)] {
             check_out(&store, target, &to).unwrap();
             assert_eq!(symlink_groups(&to), groups);
             let again = snapshot(&store, &to).snapshot;
@@ -247,7 +252,7 @@ fn names_of_one_symlink_come_back_as_one_symlink() {
 }
 
 #[test]
-fn user_attributes_come_and_go_with_snapshots() {
+fn checkouts_set_and_remove_user_xattrs() {
     let (home, store) = new_store();
     let (from, to) = (home.path().join("from"), home.path().join("to"));
     fs::create_dir_all(from.join("sub")).unwrap();
@@ -275,10 +280,10 @@ fn user_attributes_come_and_go_with_snapshots() {
 }
 
 #[test]
-fn switching_touches_only_the_difference() {
+fn a_checkout_writes_only_differences() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
-    interesting_directory(&work);
+    fill_directory(&work);
     let first = snapshot(&store, &work).snapshot;
     fs::write(work.join("src/main.rs"), "changed").unwrap();
     fs::remove_file(work.join("link")).unwrap();
@@ -288,24 +293,24 @@ fn switching_touches_only_the_difference() {
     fs::write(work.join("src/deep"), "now a file").unwrap();
     fs::set_permissions(work.join("src/empty"), fs::Permissions::from_mode(0o600)).unwrap();
     let second = snapshot(&store, &work).snapshot;
-    let want_second = describe(&work);
+    let expected_second = describe(&work);
     check_out(&store, &first, &to).unwrap();
-    let want_first = describe(&to);
+    let expected_first = describe(&to);
     let script = fs::metadata(to.join("script")).unwrap().ino();
     for _ in 0..3 {
         check_out(&store, &second, &to).unwrap();
-        assert_eq!(describe(&to), want_second);
+        assert_eq!(describe(&to), expected_second);
         check_out(&store, &first, &to).unwrap();
-        assert_eq!(describe(&to), want_first);
+        assert_eq!(describe(&to), expected_first);
     }
     assert_eq!(fs::metadata(to.join("script")).unwrap().ino(), script, "an equal file was replaced");
 }
 
 #[test]
-fn local_edits_are_refused_and_nothing_is_touched() {
+fn a_checkout_that_would_undo_local_changes_is_refused_and_changes_nothing() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
-    interesting_directory(&work);
+    fill_directory(&work);
     let first = snapshot(&store, &work).snapshot;
     fs::write(work.join("src/main.rs"), "changed").unwrap();
     fs::write(work.join("added"), "by the second").unwrap();
@@ -324,37 +329,37 @@ fn local_edits_are_refused_and_nothing_is_touched() {
         checkout(&store, &second, &to, &forced(), &NoProgress).unwrap();
         assert_eq!(fs::read(to.join("unrelated")).unwrap(), b"stays");
         fs::remove_file(to.join("unrelated")).unwrap();
-        let at = to.join("x");
-        assert_eq!(names(&to), names(&work), "{at:?}");
+        assert_eq!(names(&to), names(&work), "{to:?}");
         assert_eq!(fs::read(to.join("src/main.rs")).unwrap(), b"changed");
     }
 }
 
+/// Returns the paths of all entries of a directory.
 fn names(directory: &Path) -> Vec<Vec<u8>> {
     describe(directory).into_keys().collect()
 }
 
 #[test]
-fn force_restores_a_damaged_checkout() {
+fn a_forced_checkout_undoes_local_changes() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
-    interesting_directory(&work);
+    fill_directory(&work);
     let first = snapshot(&store, &work).snapshot;
     check_out(&store, &first, &to).unwrap();
-    let want = describe(&to);
+    let expected = describe(&to);
     fs::write(to.join("src/main.rs"), "damaged").unwrap();
     fs::remove_dir_all(to.join("src/deep")).unwrap();
     fs::remove_file(to.join("link")).unwrap();
     symlink("elsewhere", to.join("link")).unwrap();
     checkout(&store, &first, &to, &forced(), &NoProgress).unwrap();
-    assert_eq!(describe(&to), want);
+    assert_eq!(describe(&to), expected);
 }
 
 #[test]
-fn a_foreign_directory_is_refused() {
+fn a_directory_with_untracked_files_is_replaced_only_if_forced() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
-    interesting_directory(&work);
+    fill_directory(&work);
     let first = snapshot(&store, &work).snapshot;
     fs::create_dir(&to).unwrap();
     fs::write(to.join("mine"), "mine").unwrap();
@@ -388,7 +393,7 @@ fn ignored_paths_and_special_files_are_left_out() {
 }
 
 #[test]
-fn a_file_that_keeps_changing_is_reported_and_never_torn() {
+fn a_file_that_keeps_changing_is_reported_or_stored_consistently() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -418,8 +423,8 @@ fn a_file_that_keeps_changing_is_reported_and_never_torn() {
         match report.skipped.as_slice() {
             [] => {
                 let content = store.restore(&report.snapshot.id).unwrap().read("busy").unwrap();
-                // The writer goes from front to back: at any moment, the blocks up to some position are of
-                // one round and the rest of the round before.
+                // The writer writes all blocks in order, with a new value in each pass. So at any moment, the blocks up
+                // to some position have the new value, and the other blocks the value of the pass before.
                 let rounds: Vec<u8> = content.chunks(4000).map(|block| block[0]).collect();
                 let steps: Vec<u8> = rounds
                     .windows(2)
@@ -435,7 +440,7 @@ fn a_file_that_keeps_changing_is_reported_and_never_torn() {
 }
 
 #[test]
-fn a_store_inside_its_directory_is_not_part_of_it() {
+fn a_store_inside_the_directory_is_not_part_of_the_snapshot() {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("file"), "x").unwrap();
     let store = Store::open_or_create(home.path().join(".store")).unwrap();
@@ -465,8 +470,8 @@ fn untracked_files_in_a_replaced_directory_are_found_before_anything_is_written(
     assert!(to.join("d/sub/mine").exists());
 }
 
-/// A snapshot that is interrupted between writing the stat records and the checkout state leaves records of
-/// another tree.
+/// A snapshot that is interrupted after it wrote the stat records (fingerprints of the files) and before it wrote the
+/// checkout state leaves records of another tree.
 #[test]
 fn stat_records_of_another_tree_are_ignored() {
     let (home, store) = new_store();
@@ -479,13 +484,14 @@ fn stat_records_of_another_tree_are_ignored() {
     let second = snapshot(&store, &work).snapshot;
     check_out(&store, &first, &work).unwrap();
     fs::write(work.join("edited"), "my edit").unwrap();
-    // Long enough for the edited file to be trusted once it was read.
+    // After this time, the fingerprint of the edited file is reliable.
     std::thread::sleep(std::time::Duration::from_millis(2100));
-    let held = fs::read_dir(store.path().join("directories")).unwrap().next().unwrap().unwrap().path();
-    let blocked = held.with_extension(std::process::id().to_string());
-    fs::create_dir(&blocked).unwrap();
+    let state_file = fs::read_dir(store.path().join("directories")).unwrap().next().unwrap().unwrap().path();
+    // The name of the temporary file for the new state is taken, so the state cannot be written.
+    let temporary = state_file.with_extension(std::process::id().to_string());
+    fs::create_dir(&temporary).unwrap();
     snapshot_directory(&store, &work, SnapshotOptions::default(), &NoProgress).unwrap_err();
-    fs::remove_dir(&blocked).unwrap();
+    fs::remove_dir(&temporary).unwrap();
     check_out(&store, &second, &work).unwrap();
     let last = snapshot(&store, &work).snapshot;
     let stored = store.restore(&last.id).unwrap().read("edited").unwrap();
@@ -493,7 +499,7 @@ fn stat_records_of_another_tree_are_ignored() {
 }
 
 #[test]
-fn a_directory_kept_for_untracked_files_keeps_its_mode() {
+fn a_directory_that_is_kept_for_its_untracked_files_keeps_its_mode() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
     fs::create_dir_all(work.join("d")).unwrap();
@@ -510,8 +516,8 @@ fn a_directory_kept_for_untracked_files_keeps_its_mode() {
     fs::set_permissions(to.join("d"), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Returns groups of names in a directory that are hard links to one file.
-fn groups(directory: &Path) -> Vec<Vec<Vec<u8>>> {
+/// Returns groups of the paths in a directory that are hard links to the same file.
+fn hard_link_groups(directory: &Path) -> Vec<Vec<Vec<u8>>> {
     let mut by_inode: BTreeMap<u64, Vec<Vec<u8>>> = BTreeMap::new();
     for name in names(directory) {
         let meta = fs::symlink_metadata(directory.join(std::ffi::OsStr::from_bytes(&name))).unwrap();
@@ -524,17 +530,18 @@ fn groups(directory: &Path) -> Vec<Vec<Vec<u8>>> {
     groups
 }
 
-/// Checks out a snapshot and takes one of the result: it must be the same, including times and links.
+/// Checks out a snapshot. Asserts that the directory has these hard links, and that a snapshot of it has the same tree,
+/// times and link labels.
 #[track_caller]
-fn assert_switches(store: &Store, target: &Snapshot, to: &Path, want: &[Vec<Vec<u8>>]) {
+fn assert_checkout(store: &Store, target: &Snapshot, to: &Path, expected: &[Vec<Vec<u8>>]) {
     check_out(store, target, to).unwrap();
-    assert_eq!(groups(to), want);
+    assert_eq!(hard_link_groups(to), expected);
     let again = snapshot(store, to).snapshot;
     assert_eq!((again.tree, again.times), (target.tree, target.times));
 }
 
 #[test]
-fn a_switch_links_a_new_name_to_unchanged_ones() {
+fn a_checkout_links_a_new_name_to_an_unchanged_file() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
     fs::create_dir_all(work.join("untouched/below")).unwrap();
@@ -542,21 +549,21 @@ fn a_switch_links_a_new_name_to_unchanged_ones() {
     fs::hard_link(work.join("a"), work.join("b")).unwrap();
     fs::write(work.join("untouched/below/c"), "linked").unwrap();
     fs::hard_link(work.join("untouched/below/c"), work.join("untouched/d")).unwrap();
-    let (first, of_first) = (snapshot(&store, &work).snapshot, groups(&work));
+    let (first, first_groups) = (snapshot(&store, &work).snapshot, hard_link_groups(&work));
     fs::hard_link(work.join("a"), work.join("e")).unwrap();
     fs::hard_link(work.join("untouched/d"), work.join("f")).unwrap();
-    let (second, of_second) = (snapshot(&store, &work).snapshot, groups(&work));
+    let (second, second_groups) = (snapshot(&store, &work).snapshot, hard_link_groups(&work));
     for _ in 0..2 {
-        assert_switches(&store, &first, &to, &of_first);
+        assert_checkout(&store, &first, &to, &first_groups);
         let inode = |name: &str| fs::metadata(to.join(name)).unwrap().ino();
-        let kept = inode("a");
-        assert_switches(&store, &second, &to, &of_second);
-        assert_eq!(inode("a"), kept, "an equal file was replaced");
+        let inode_before = inode("a");
+        assert_checkout(&store, &second, &to, &second_groups);
+        assert_eq!(inode("a"), inode_before, "an equal file was replaced");
     }
 }
 
 #[test]
-fn a_switch_separates_names_that_are_no_longer_one_file() {
+fn a_checkout_separates_names_that_are_no_longer_hard_links() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
     fs::create_dir(&work).unwrap();
@@ -565,24 +572,24 @@ fn a_switch_separates_names_that_are_no_longer_one_file() {
     for name in ["b", "c"] {
         fs::hard_link(work.join("a"), work.join(name)).unwrap();
     }
-    let (first, of_first) = (snapshot(&store, &work).snapshot, groups(&work));
+    let (first, first_groups) = (snapshot(&store, &work).snapshot, hard_link_groups(&work));
     fs::remove_file(work.join("c")).unwrap();
     fs::write(work.join("c"), "same").unwrap();
     fs::File::options().write(true).open(work.join("c")).unwrap().set_modified(modified).unwrap();
-    let (second, of_second) = (snapshot(&store, &work).snapshot, groups(&work));
+    let (second, second_groups) = (snapshot(&store, &work).snapshot, hard_link_groups(&work));
     fs::remove_file(work.join("b")).unwrap();
     fs::hard_link(work.join("c"), work.join("b")).unwrap();
-    let (third, of_third) = (snapshot(&store, &work).snapshot, groups(&work));
+    let (third, third_groups) = (snapshot(&store, &work).snapshot, hard_link_groups(&work));
     assert_eq!(first.tree, third.tree);
     for _ in 0..2 {
-        assert_switches(&store, &first, &to, &of_first);
-        assert_switches(&store, &second, &to, &of_second);
-        assert_switches(&store, &third, &to, &of_third);
+        assert_checkout(&store, &first, &to, &first_groups);
+        assert_checkout(&store, &second, &to, &second_groups);
+        assert_checkout(&store, &third, &to, &third_groups);
     }
 }
 
 #[test]
-fn a_name_is_not_linked_to_a_file_that_was_edited() {
+fn a_new_name_is_not_linked_to_a_locally_changed_file() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
     fs::create_dir(&work).unwrap();
@@ -598,32 +605,32 @@ fn a_name_is_not_linked_to_a_file_that_was_edited() {
     assert_eq!(fs::read(to.join("b")).unwrap(), b"edited");
     assert_eq!(fs::read(to.join("c")).unwrap(), b"linked");
     let group = |names: [&str; 2]| names.map(|name| name.as_bytes().to_vec()).to_vec();
-    assert_eq!(groups(&to), [group(["a", "b"]), group(["c", "d"])]);
-    // The same state is restored.
+    assert_eq!(hard_link_groups(&to), [group(["a", "b"]), group(["c", "d"])]);
+    // A snapshot of this state restores the same links.
     let mixed = snapshot(&store, &to).snapshot;
     let other = home.path().join("other");
     check_out(&store, &mixed, &other).unwrap();
-    assert_eq!(groups(&other), groups(&to));
+    assert_eq!(hard_link_groups(&other), hard_link_groups(&to));
 }
 
 #[test]
-fn a_file_whose_other_names_are_elsewhere_keeps_its_label() {
+fn a_hard_link_to_a_file_outside_of_the_directory_keeps_its_label() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
     fs::create_dir(&work).unwrap();
     fs::write(work.join("a"), "linked").unwrap();
     fs::hard_link(work.join("a"), home.path().join("elsewhere")).unwrap();
-    let taken = snapshot(&store, &work).snapshot;
-    assert_switches(&store, &taken, &to, &[]);
+    let first = snapshot(&store, &work).snapshot;
+    assert_checkout(&store, &first, &to, &[]);
     fs::write(to.join("a"), "edited").unwrap();
     let edited = snapshot(&store, &to).snapshot;
     let tree = Tree::of_snapshot(&store, &edited).unwrap();
     assert_eq!(tree.entry("a").unwrap().unwrap().link_label, None);
 }
 
-/// A user's untracked name is not changed through the file it is linked to.
+/// A checkout must not change a file outside of the directory through a hard link.
 #[test]
-fn a_switch_of_attributes_leaves_further_names_alone() {
+fn a_checkout_of_another_mode_does_not_change_untracked_hard_links() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
     fs::create_dir(&work).unwrap();
@@ -640,20 +647,20 @@ fn a_switch_of_attributes_leaves_further_names_alone() {
 }
 
 #[test]
-fn links_come_back_whatever_is_switched_to() {
+fn hard_links_are_restored_by_checkouts_in_random_order() {
     let (home, store) = new_store();
     let (work, to) = (home.path().join("work"), home.path().join("to"));
     let mut random = Random::new();
-    let places: Vec<String> = ["", "d/", "d/e/", "f/"]
+    let paths: Vec<String> = ["", "d/", "d/e/", "f/"]
         .iter()
-        .flat_map(|at| (0..4).map(move |name| format!("{at}{name}")))
+        .flat_map(|parent| (0..4).map(move |name| format!("{parent}{name}")))
         .collect();
     fs::create_dir_all(work.join("d/e")).unwrap();
     fs::create_dir_all(work.join("f")).unwrap();
-    let mut taken = Vec::new();
+    let mut snapshots = Vec::new();
     for _ in 0..12 {
         for _ in 0..1 + random.below(5) {
-            let [one, other] = [0, 1].map(|_| work.join(&places[random.below(places.len() as u64) as usize]));
+            let [one, other] = [0, 1].map(|_| work.join(&paths[random.below(paths.len() as u64) as usize]));
             if one == other {
                 continue;
             }
@@ -665,28 +672,28 @@ fn links_come_back_whatever_is_switched_to() {
                 _ => fs::write(&one, "").unwrap(),
             }
         }
-        let moved = random.one_in(4) && work.join("f").exists();
-        if moved {
+        let is_moved = random.one_in(4) && work.join("f").exists();
+        if is_moved {
             fs::rename(work.join("f"), work.join("g")).unwrap();
         }
-        taken.push((snapshot(&store, &work).snapshot, groups(&work)));
-        if moved {
+        snapshots.push((snapshot(&store, &work).snapshot, hard_link_groups(&work)));
+        if is_moved {
             fs::rename(work.join("g"), work.join("f")).unwrap();
         }
     }
     for _ in 0..40 {
-        let (target, groups) = &taken[random.below(taken.len() as u64) as usize];
+        let (target, groups) = &snapshots[random.below(snapshots.len() as u64) as usize];
         if random.one_in(4) {
             checkout(&store, target, &to, &forced(), &NoProgress).unwrap();
         }
-        assert_switches(&store, target, &to, groups);
+        assert_checkout(&store, target, &to, groups);
     }
 }
 
-/// Creates chains of directories, with another entry at every fourth level.
-fn chains(store: &Store, number: usize, depth: usize, content: &str) -> Snapshot {
+/// Commits `count` chains of nested directories, with further entries at every fourth level.
+fn commit_chains(store: &Store, count: usize, depth: usize, content: &str) -> Snapshot {
     let mut tree = store.empty_tree().unwrap();
-    for chain in 0..number {
+    for chain in 0..count {
         let mut path = format!("c{chain}");
         for level in 0..depth {
             path.push_str("/d");
@@ -699,23 +706,23 @@ fn chains(store: &Store, number: usize, depth: usize, content: &str) -> Snapshot
     tree.commit(message(content)).unwrap()
 }
 
-/// Role: runs everything that walks directories, with a low limit of open files.
+/// Role: runs all operations that walk directories, with a low limit of open files.
 pub(crate) fn walk_with_few_files(arguments: &[&str]) {
-    let [home, files, number, depth] = arguments else { panic!("directory, files, chains, depth") };
-    let (number, depth) = (number.parse().unwrap(), depth.parse().unwrap());
+    let [home, files, count, depth] = arguments else { panic!("directory, files, chains, depth") };
+    let (count, depth) = (count.parse().unwrap(), depth.parse().unwrap());
     let limit = rustix::process::Rlimit { current: files.parse().ok(), maximum: files.parse().ok() };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
     let home = Path::new(home);
     let store = Store::open_or_create(home.join("store")).unwrap();
     let to = home.join("to");
-    let first = chains(&store, number, depth, "first");
-    for target in [&first, &chains(&store, number, depth, "second")] {
+    let first = commit_chains(&store, count, depth, "first");
+    for target in [&first, &commit_chains(&store, count, depth, "second")] {
         check_out(&store, target, &to).unwrap();
         assert_eq!(snapshot(&store, &to).snapshot.tree, target.tree);
     }
     checkout(&store, &first, &to, &forced(), &NoProgress).unwrap();
     let mut files = store.empty_tree().unwrap();
-    for chain in 0..number / 2 {
+    for chain in 0..count / 2 {
         files.write(format!("c{chain}"), "now a file").unwrap();
     }
     let files = files.commit(message("files")).unwrap();
@@ -726,12 +733,12 @@ pub(crate) fn walk_with_few_files(arguments: &[&str]) {
 
 #[test]
 fn many_deep_directories_need_few_open_files() {
-    for (files, number, depth) in [("64", "16", "200"), ("64", "2", "900")] {
+    for (files, count, depth) in [("64", "16", "200"), ("64", "2", "900")] {
         let home = tempfile::tempdir().unwrap();
-        let arguments = [text(home.path()), files, number, depth];
-        let ended = ChildProcess::start("walk-with-few-files", &arguments).finish();
-        ended.assert_success();
-        assert_eq!(ended.lines, ["done"]);
+        let arguments = [text(home.path()), files, count, depth];
+        let output = ChildProcess::start("walk-with-few-files", &arguments).finish();
+        output.assert_success();
+        assert_eq!(output.lines, ["done"]);
     }
 }
 
@@ -741,17 +748,20 @@ fn an_unreadable_checkout_state_is_an_error() {
     let out = home.path().join("out");
     let [first, second] = ["one", "two"].map(|content| commit_file(&store, "file", content));
     check_out(&store, &first, &out).unwrap();
-    let noted = fs::read_dir(store.path().join("directories")).unwrap().next().unwrap().unwrap().path();
-    fs::remove_file(&noted).unwrap();
-    fs::create_dir(&noted).unwrap();
+    let state_file = fs::read_dir(store.path().join("directories")).unwrap().next().unwrap().unwrap().path();
+    fs::remove_file(&state_file).unwrap();
+    fs::create_dir(&state_file).unwrap();
     let error = checkout(&store, &second, &out, &forced(), &NoProgress).unwrap_err();
-    assert!(matches!(&error, DirectoryError::Io { action: "read", path, .. } if *path == noted), "{error:?}");
+    assert!(
+        matches!(&error, DirectoryError::Io { action: "read", path, .. } if *path == state_file),
+        "{error:?}"
+    );
     assert_eq!(fs::read(out.join("file")).unwrap(), b"one");
 }
 
-/// A snapshot of a directory without `track` does not make it a checkout.
+/// A snapshot without `record_as_checkout` does not make the directory a checkout.
 #[test]
-fn an_untracked_snapshot_does_not_allow_a_checkout_to_replace_files() {
+fn a_temporary_snapshot_does_not_allow_a_checkout_to_replace_files() {
     let (home, store) = new_store();
     let (from, to) = (home.path().join("from"), home.path().join("to"));
     fs::create_dir(&from).unwrap();
@@ -759,25 +769,25 @@ fn an_untracked_snapshot_does_not_allow_a_checkout_to_replace_files() {
     let one = snapshot(&store, &from).snapshot;
     fs::write(from.join("file"), "two").unwrap();
     let two = snapshot(&store, &from).snapshot;
-    let look = |directory: &Path| {
+    let take_and_remove_snapshot = |directory: &Path| {
         let options = SnapshotOptions { record_as_checkout: false, ..SnapshotOptions::default() };
-        let seen = snapshot_directory(&store, directory, options, &NoProgress).unwrap().snapshot;
-        store.remove_snapshots(&[seen.id]).unwrap();
+        let temporary = snapshot_directory(&store, directory, options, &NoProgress).unwrap().snapshot;
+        store.remove_snapshots(&[temporary.id]).unwrap();
     };
-    // A file that the store does not have.
+    // The directory has a file that the store does not have.
     fs::create_dir(&to).unwrap();
     fs::write(to.join("precious"), "mine").unwrap();
-    look(&to);
+    take_and_remove_snapshot(&to);
     assert!(matches!(check_out(&store, &one, &to), Err(DirectoryError::NotEmpty { .. })));
-    // A directory with an edit and an untracked file.
+    // The directory has a local change and an untracked file.
     fs::remove_file(to.join("precious")).unwrap();
     check_out(&store, &one, &to).unwrap();
     fs::write(to.join("file"), "edited").unwrap();
     fs::write(to.join("other"), "mine").unwrap();
-    look(&to);
+    take_and_remove_snapshot(&to);
     assert!(matches!(check_out(&store, &two, &to), Err(DirectoryError::LocalEdits { .. })));
     fs::write(to.join("file"), "one").unwrap();
-    look(&to);
+    take_and_remove_snapshot(&to);
     check_out(&store, &two, &to).unwrap();
     assert_eq!(fs::read_to_string(to.join("other")).unwrap(), "mine");
     assert_eq!(fs::read_to_string(to.join("file")).unwrap(), "two");
@@ -793,7 +803,7 @@ fn content_of_a_removed_snapshot_is_replaced_only_if_forced() {
     fs::write(work.join("file"), "removed").unwrap();
     let removed = snapshot(&store, &work).snapshot;
     store.remove_snapshots(&[removed.id]).unwrap();
-    let is_refused = || {
+    let assert_refused = || {
         let refused = check_out(&store, &kept, &work);
         assert!(
             matches!(&refused, Err(DirectoryError::Unsaved { snapshot, .. }) if *snapshot == Some(removed.id)),
@@ -801,18 +811,18 @@ fn content_of_a_removed_snapshot_is_replaced_only_if_forced() {
         );
         assert_eq!(fs::read_to_string(work.join("file")).unwrap(), "removed");
     };
-    is_refused();
+    assert_refused();
     // Its objects are no longer in the store.
     store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
-    is_refused();
+    assert_refused();
     let force = CheckoutOptions { force: true, ..CheckoutOptions::default() };
     checkout(&store, &kept, &work, &force, &NoProgress).unwrap();
     assert_eq!(fs::read_to_string(work.join("file")).unwrap(), "kept");
 }
 
-/// Even if forced, untracked files are removed only where a file has to be written.
+/// A forced checkout removes untracked files only where a file has to be written.
 #[test]
-fn a_forced_checkout_keeps_untracked_files_that_are_not_in_the_way() {
+fn a_forced_checkout_keeps_untracked_files_outside_of_replaced_directories() {
     let (home, store) = new_store();
     let (one, two, to) = (home.path().join("one"), home.path().join("two"), home.path().join("to"));
     for (directory, names) in
@@ -829,13 +839,16 @@ fn a_forced_checkout_keeps_untracked_files_that_are_not_in_the_way() {
         fs::write(to.join(name), "mine").unwrap();
     }
     checkout(&store, &two, &to, &forced(), &NoProgress).unwrap();
-    let mut left: Vec<Vec<u8>> = describe(&to).into_keys().collect();
-    left.retain(|path| !to.join(std::ffi::OsStr::from_bytes(path)).is_dir());
-    assert_eq!(left, [b"goes/mine".to_vec(), b"mine".to_vec(), b"stays/mine".to_vec(), b"turns".to_vec()]);
+    let mut remaining: Vec<Vec<u8>> = describe(&to).into_keys().collect();
+    remaining.retain(|path| !to.join(std::ffi::OsStr::from_bytes(path)).is_dir());
+    assert_eq!(
+        remaining,
+        [b"goes/mine".to_vec(), b"mine".to_vec(), b"stays/mine".to_vec(), b"turns".to_vec()]
+    );
 }
 
 #[test]
-fn ignored_changes_are_found_by_the_earlier_ignore_file() {
+fn ignored_changes_are_found_with_the_ignore_files_of_the_old_tree() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir_all(work.join("sub")).unwrap();
@@ -847,7 +860,8 @@ fn ignored_changes_are_found_by_the_earlier_ignore_file() {
     {
         tree.write(path, "content\n").unwrap();
     }
-    // The agent's current ignore file does not count: it could hide changes.
+    // The new ignore file of the agent (the program that changes the tree) does not count, because it could hide
+    // changes.
     tree.write(".workspaceignore", "*\n").unwrap();
     let before = Tree::of_snapshot(&store, &before).unwrap();
     let differences = diff(&before, &tree.preview().unwrap()).unwrap();
@@ -856,7 +870,7 @@ fn ignored_changes_are_found_by_the_earlier_ignore_file() {
 }
 
 #[test]
-fn a_directory_tracked_later_is_switched_without_losing_local_changes() {
+fn a_directory_recorded_as_checkout_later_keeps_local_changes() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir(&work).unwrap();
@@ -867,14 +881,14 @@ fn a_directory_tracked_later_is_switched_without_losing_local_changes() {
     let mut tree = store.restore(&before.id).unwrap();
     tree.write("a", "two\n").unwrap();
     let after = tree.commit(NewSnapshot::default()).unwrap();
-    let bring = || checkout(&store, &after, &work, &CheckoutOptions::default(), &NoProgress);
-    assert!(matches!(bring(), Err(DirectoryError::NotEmpty { .. })));
+    let check_out_after = || checkout(&store, &after, &work, &CheckoutOptions::default(), &NoProgress);
+    assert!(matches!(check_out_after(), Err(DirectoryError::NotEmpty { .. })));
     record_as_checkout(&store, &work, &before).unwrap();
     fs::write(work.join("b"), "mine\n").unwrap();
     fs::write(work.join("a"), "mine, too\n").unwrap();
-    assert!(matches!(bring(), Err(DirectoryError::LocalEdits { .. })));
+    assert!(matches!(check_out_after(), Err(DirectoryError::LocalEdits { .. })));
     fs::write(work.join("a"), "one\n").unwrap();
-    bring().unwrap();
+    check_out_after().unwrap();
     assert_eq!(fs::read_to_string(work.join("a")).unwrap(), "two\n");
     assert_eq!(fs::read_to_string(work.join("b")).unwrap(), "mine\n");
 }

@@ -1,5 +1,8 @@
-//! Full disks and failing writes: clear errors, no loss of acknowledged data, and normal operation once space
-//! is free.
+//! Tests with full disks and failing writes: clear errors, no loss of acknowledged data, and normal operation once
+//! space is free again.
+//!
+//! Roles (functions that a child process runs) mount a small disk. A failpoint is a named place in the source at which
+//! a write can be made to fail.
 
 use std::fs;
 use std::io::Cursor;
@@ -15,16 +18,18 @@ use workspace_test_support::SmallDisk;
 use crate::child::{ChildProcess, mounting, say, text};
 use crate::support::{Random, assert_sound, assert_usable, buffered, is_full_run, message, new_store, noise};
 
+/// Number of bytes of a mebibyte.
 const MIB: usize = 1 << 20;
 
 /// Outcome of an operation with regard to disk space.
 #[derive(Debug)]
 enum SpaceOutcome {
     Done,
-    NoRoom,
+    DiskFull,
 }
 
-fn is_no_room(error: &StoreError) -> bool {
+/// Returns true for an error because of a full disk.
+fn is_disk_full(error: &StoreError) -> bool {
     match error {
         StoreError::Io { source, .. } => {
             assert!(error.may_retry() || source.kind() != std::io::ErrorKind::StorageFull);
@@ -35,19 +40,21 @@ fn is_no_room(error: &StoreError) -> bool {
     }
 }
 
+/// Separates a result from an error because of a full disk. Panics on other errors.
 #[track_caller]
-fn judge<T>(result: Result<T, TreeError>) -> (SpaceOutcome, Option<T>) {
+fn space_outcome<T>(result: Result<T, TreeError>) -> (SpaceOutcome, Option<T>) {
     match result {
         Ok(value) => (SpaceOutcome::Done, Some(value)),
-        Err(TreeError::Store(error)) if is_no_room(&error) => (SpaceOutcome::NoRoom, None),
+        Err(TreeError::Store(error)) if is_disk_full(&error) => (SpaceOutcome::DiskFull, None),
         Err(error) => panic!("not a clear error about a full disk: {error} {error:?}"),
     }
 }
 
-/// Role: runs all kinds of operations on a disk with less and less free space, then with enough of it.
+/// Role: runs all kinds of operations on a disk with little free space, and checks the store when there is enough
+/// again.
 pub(crate) fn fill_disk(arguments: &[&str]) {
-    let [at] = arguments else { panic!("mount point") };
-    let disk = SmallDisk::mount(Path::new(at), 64 * MIB);
+    let [mount_point] = arguments else { panic!("mount point") };
+    let disk = SmallDisk::mount(Path::new(mount_point), 64 * MIB);
     let path = disk.path().join("store");
     let mut random = Random::new();
     let mut kept: Vec<(SnapshotId, u64, usize)> = Vec::new();
@@ -59,13 +66,13 @@ pub(crate) fn fill_disk(arguments: &[&str]) {
         let store = match Store::open_or_create(&path) {
             Ok(store) => store,
             Err(error) => {
-                assert!(is_no_room(&error), "{error}");
+                assert!(is_disk_full(&error), "{error}");
                 refused += 1;
                 disk.make_room();
                 continue;
             }
         };
-        refused += work_without_room(&store, &mut random, &mut kept);
+        refused += commit_on_full_disk(&store, &mut random, &mut kept);
         if reopened {
             drop(store);
         }
@@ -77,34 +84,38 @@ pub(crate) fn fill_disk(arguments: &[&str]) {
         }
         assert_sound(&store);
         assert_usable(&store);
-        let keep = kept.split_off(kept.len().saturating_sub(3));
-        let gone: Vec<SnapshotId> = kept.iter().map(|(id, _, _)| *id).collect();
-        store.remove_snapshots(&gone).unwrap();
-        // Everything else belongs to a commit that was reported as failed or failed later.
-        kept = keep;
+        let newest = kept.split_off(kept.len().saturating_sub(3));
+        let removed: Vec<SnapshotId> = kept.iter().map(|(id, _, _)| *id).collect();
+        store.remove_snapshots(&removed).unwrap();
+        kept = newest;
         store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
     }
     say(&format!("refused {refused}"));
     drop(disk);
 }
 
-/// Commits until the disk is full; returns the number of such errors.
-fn work_without_room(store: &Store, random: &mut Random, kept: &mut Vec<(SnapshotId, u64, usize)>) -> usize {
+/// Commits until several operations have failed because the disk is full. Returns the number of these errors. Adds
+/// committed snapshots to `kept`, with seed and length of their content.
+fn commit_on_full_disk(
+    store: &Store,
+    random: &mut Random,
+    kept: &mut Vec<(SnapshotId, u64, usize)>,
+) -> usize {
     let mut refused = 0;
     for _ in 0..30 {
-        let most = if random.one_in(4) { 6_000_000 } else { 60_000 };
-        let (seed, len) = (random.next(), random.below(most) as usize);
+        let len_max = if random.one_in(4) { 6_000_000 } else { 60_000 };
+        let (seed, len) = (random.next(), random.below(len_max) as usize);
         let Ok(mut tree) = store.empty_tree() else {
             refused += 1;
             continue;
         };
-        let (said, written) = judge(fill_tree(&mut tree, random.one_in(2), seed, len));
+        let (outcome, written) = space_outcome(fill_tree(&mut tree, random.one_in(2), seed, len));
         let new = if random.one_in(2) { message("synced") } else { buffered("buffered") };
-        let (said, made) = match written {
-            Some(()) => judge(tree.commit(new)),
-            None => (said, None),
+        let (outcome, snapshot) = match written {
+            Some(()) => space_outcome(tree.commit(new)),
+            None => (outcome, None),
         };
-        match (said, made) {
+        match (outcome, snapshot) {
             (SpaceOutcome::Done, Some(snapshot)) => kept.push((snapshot.id, seed, len)),
             _ => refused += 1,
         }
@@ -114,11 +125,12 @@ fn work_without_room(store: &Store, random: &mut Random, kept: &mut Vec<(Snapsho
     }
     match store.collect_garbage(&GcOptions::default(), &NoProgress) {
         Ok(_) => {}
-        Err(error) => assert!(is_no_room(&error), "{error}"),
+        Err(error) => assert!(is_disk_full(&error), "{error}"),
     }
     refused
 }
 
+/// Writes the file `file`, streamed into the store at once or kept in memory until the commit.
 fn fill_tree(tree: &mut VirtualTree, streamed: bool, seed: u64, len: usize) -> Result<(), TreeError> {
     let content = noise(seed, len);
     if streamed {
@@ -131,24 +143,25 @@ fn fill_tree(tree: &mut VirtualTree, streamed: bool, seed: u64, len: usize) -> R
 #[test]
 fn on_a_full_disk_errors_are_clear_and_nothing_acknowledged_is_lost() {
     let home = tempfile::tempdir().unwrap();
-    let ended = ChildProcess::run(mounting("fill-disk", &[text(&home.path().join("disk"))])).finish();
-    ended.assert_success();
-    let refused: usize = ended.lines[0].strip_prefix("refused ").unwrap().parse().unwrap();
+    let output = ChildProcess::run(mounting("fill-disk", &[text(&home.path().join("disk"))])).finish();
+    output.assert_success();
+    let refused: usize = output.lines[0].strip_prefix("refused ").unwrap().parse().unwrap();
     assert!(refused > 10, "the disk was hardly ever full: {refused}");
 }
 
-/// Role: runs everything a store does, with one failing write; each failed step is retried.
-pub(crate) fn fail_once(arguments: &[&str]) {
+/// Role: runs all kinds of operations with one failing write. Each failed operation is retried.
+pub(crate) fn run_with_failing_write(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
     let mut failed = 0;
-    match everything(Path::new(home), &mut failed) {
+    match run_all_operations(Path::new(home), &mut failed) {
         Ok(()) => say(&format!("failed {failed}")),
         Err(error) if error.to_string().contains("earlier sync") => say("poisoned"),
         Err(error) => panic!("{error}"),
     }
 }
 
-fn everything(home: &Path, failed: &mut usize) -> Result<(), Box<dyn std::error::Error>> {
+/// Runs all kinds of operations. Counts failed operations in `failed`.
+fn run_all_operations(home: &Path, failed: &mut usize) -> Result<(), Box<dyn std::error::Error>> {
     let store = Store::open_or_create(home.join("store"))?;
     let mut expected = Vec::new();
     for step in 0..8u64 {
@@ -159,7 +172,7 @@ fn everything(home: &Path, failed: &mut usize) -> Result<(), Box<dyn std::error:
         let snapshot = retry(failed, || tree.commit(new()))?;
         expected.push((snapshot.id, step, len));
     }
-    // In a pack that is mostly dead, from which it has to be moved.
+    // Most of this pack becomes garbage, so a collection must move the other objects.
     let mut tree = store.empty_tree()?;
     retry(failed, || tree.write("file", noise(50, 200_000)))?;
     retry(failed, || tree.write("waste", noise(51, 6_000_000)))?;
@@ -172,18 +185,18 @@ fn everything(home: &Path, failed: &mut usize) -> Result<(), Box<dyn std::error:
     for number in 0..5 {
         fs::write(work.join(format!("sub/{number}")), noise(number, 3_000))?;
     }
-    let take = || snapshot_directory(&store, &work, SnapshotOptions::default(), &NoProgress);
-    let first = retry(failed, take)?.snapshot;
+    let take_snapshot = || snapshot_directory(&store, &work, SnapshotOptions::default(), &NoProgress);
+    let first = retry(failed, take_snapshot)?.snapshot;
     fs::write(work.join("sub/1"), "changed")?;
-    let second = retry(failed, take)?.snapshot;
+    let second = retry(failed, take_snapshot)?.snapshot;
     let options = CheckoutOptions::default();
     for snapshot in [&first, &second] {
         retry(failed, || checkout(&store, snapshot, &out, &options, &NoProgress))?;
     }
     assert_eq!(fs::read(out.join("sub/1"))?, b"changed");
     assert_eq!(fs::read_dir(out.join("sub"))?.count(), 5, "something was left behind");
-    let gone: Vec<SnapshotId> = expected.drain(..6).map(|(id, _, _)| id).chain([waste]).collect();
-    retry(failed, || match store.remove_snapshots(&gone) {
+    let removed: Vec<SnapshotId> = expected.drain(..6).map(|(id, _, _)| id).chain([waste]).collect();
+    retry(failed, || match store.remove_snapshots(&removed) {
         // The first attempt may have been reported as failed after it succeeded.
         Err(StoreError::UnknownSnapshot(_)) => Ok(()),
         other => other,
@@ -211,7 +224,7 @@ fn retry<T, E: std::error::Error>(
     }
 }
 
-/// Prefixes of failpoints that are first reached by a removal or a garbage collection.
+/// Prefixes of failpoints that removals and garbage collections reach first.
 const REMOVALS: [&str; 4] = ["gc-", "settle", "checkpoint-write", "next-log"];
 
 #[test]
@@ -221,17 +234,19 @@ fn a_failed_write_is_reported_at_any_failpoint_and_the_next_one_succeeds() {
             for visit in if is_full_run() { 1..7 } else { 1..2 } {
                 let home = tempfile::tempdir().unwrap();
                 let plan = format!("{failpoint}={errno}@{visit}");
-                let ended = ChildProcess::start_failing("fail-once", &[text(home.path())], &plan).finish();
-                ended.assert_success();
+                let output =
+                    ChildProcess::start_failing("run-with-failing-write", &[text(home.path())], &plan)
+                        .finish();
+                output.assert_success();
                 // After a failed sync the content of the disk is unknown: the process must restart.
                 let poisoned = failpoint.ends_with("-sync");
-                match ended.lines.last().unwrap().as_str() {
+                match output.lines.last().unwrap().as_str() {
                     "poisoned" => assert!(poisoned, "{plan}"),
-                    // Failing to truncate the log at close is not reported, and operations that free space
-                    // are retried with the reserve.
+                    // A failure to truncate the log at close is not reported. Operations that free space use the
+                    // reserved disk space and succeed.
                     "failed 0" => {
                         let retried =
-                            errno == "enospc" && REMOVALS.iter().any(|it| failpoint.starts_with(it));
+                            errno == "enospc" && REMOVALS.iter().any(|prefix| failpoint.starts_with(prefix));
                         assert!(*failpoint == "trim-log" || visit > 1 || retried, "{plan}");
                     }
                     line => assert!(!poisoned && line == "failed 1", "{plan}: {line}"),
@@ -244,8 +259,8 @@ fn a_failed_write_is_reported_at_any_failpoint_and_the_next_one_succeeds() {
     }
 }
 
-/// Streamed content exists only in the batch: a failed commit must not make the next one refer to missing
-/// objects.
+/// Streamed content exists only in the batch (the uncommitted objects of a tree), so a failed commit must not remove it
+/// from there.
 #[test]
 fn a_tree_whose_commit_was_refused_can_be_committed_again() {
     let (_home, store) = new_store();
@@ -274,11 +289,11 @@ fn a_tree_whose_commit_was_refused_can_be_committed_again() {
 }
 
 #[test]
-fn clones_that_stream_and_commit_at_once_all_keep_their_content() {
+fn clones_that_stream_and_commit_concurrently_keep_their_content() {
     let (_home, store) = new_store();
     let mut base = store.empty_tree().unwrap();
     fill_tree(&mut base, true, 1, 3_000_000).unwrap();
-    let made: Vec<(SnapshotId, u64)> = std::thread::scope(|scope| {
+    let snapshots: Vec<(SnapshotId, u64)> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4u64)
             .map(|thread| {
                 let mut tree = base.clone();
@@ -292,7 +307,7 @@ fn clones_that_stream_and_commit_at_once_all_keep_their_content() {
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    for (id, thread) in made {
+    for (id, thread) in snapshots {
         let tree = store.restore(&id).unwrap();
         assert_eq!(tree.read("file").unwrap(), noise(1, 3_000_000));
         assert_eq!(tree.read("own").unwrap(), noise(thread + 50, 3_000_000));
@@ -300,16 +315,15 @@ fn clones_that_stream_and_commit_at_once_all_keep_their_content() {
     assert_sound(&store);
 }
 
-/// Checkouts into a full disk fail and are resumed when there is space.
 #[test]
 fn a_checkout_on_a_full_disk_is_resumed_when_there_is_space() {
     let home = tempfile::tempdir().unwrap();
-    let ended = ChildProcess::run(mounting("check-out-full", &[text(home.path())])).finish();
-    ended.assert_success();
+    let output = ChildProcess::run(mounting("check-out-on-full-disk", &[text(home.path())])).finish();
+    output.assert_success();
 }
 
-/// Role: checks out into a disk that is too small at first.
-pub(crate) fn check_out_full(arguments: &[&str]) {
+/// Role: checks out into a disk that is full at first.
+pub(crate) fn check_out_on_full_disk(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
     let home = Path::new(home);
     let store = Store::open_or_create(home.join("store")).unwrap();
@@ -333,23 +347,23 @@ pub(crate) fn check_out_full(arguments: &[&str]) {
     }
 }
 
-/// Role: opens new and existing stores on a disk without a free byte.
-pub(crate) fn open_full(arguments: &[&str]) {
-    let [at] = arguments else { panic!("mount point") };
-    let disk = SmallDisk::mount(Path::new(at), 8 * MIB);
-    for leave in [0, 4096, 8192, 16_384, 65_536, 131_072, 262_144] {
-        let path = disk.path().join(format!("new{leave}"));
-        disk.fill(leave);
+/// Role: opens new and existing stores on a full disk.
+pub(crate) fn open_on_full_disk(arguments: &[&str]) {
+    let [mount_point] = arguments else { panic!("mount point") };
+    let disk = SmallDisk::mount(Path::new(mount_point), 8 * MIB);
+    for free_bytes in [0, 4096, 8192, 16_384, 65_536, 131_072, 262_144] {
+        let path = disk.path().join(format!("new{free_bytes}"));
+        disk.fill(free_bytes);
         match Store::open_or_create(&path) {
-            Ok(store) => drop(judge(store.empty_tree().unwrap().commit(message("full")))),
-            Err(error) => assert!(is_no_room(&error), "{error}"),
+            Ok(store) => drop(space_outcome(store.empty_tree().unwrap().commit(message("full")))),
+            Err(error) => assert!(is_disk_full(&error), "{error}"),
         }
         disk.make_room();
         assert_usable(&Store::open_or_create(&path).unwrap());
         drop(fs::remove_dir_all(&path));
     }
     let path = disk.path().join("old");
-    let made = crate::support::commit_file(&Store::open_or_create(&path).unwrap(), "file", "x");
+    let snapshot = crate::support::commit_file(&Store::open_or_create(&path).unwrap(), "file", "x");
     disk.fill(0);
     let store = Store::open(&path).unwrap();
     let barrier = std::sync::Barrier::new(150);
@@ -358,12 +372,12 @@ pub(crate) fn open_full(arguments: &[&str]) {
             scope.spawn(|| {
                 barrier.wait();
                 for _ in 0..50 {
-                    assert_eq!(store.snapshot(&made.id).unwrap(), made);
+                    assert_eq!(store.snapshot(&snapshot.id).unwrap(), snapshot);
                 }
             });
         }
     });
-    assert_eq!(store.restore(&made.id).unwrap().read("file").unwrap(), b"x");
+    assert_eq!(store.restore(&snapshot.id).unwrap().read("file").unwrap(), b"x");
     disk.make_room();
     assert_sound(&store);
     assert_usable(&store);
@@ -372,26 +386,28 @@ pub(crate) fn open_full(arguments: &[&str]) {
 #[test]
 fn a_store_can_be_opened_and_read_on_a_full_disk() {
     let home = tempfile::tempdir().unwrap();
-    ChildProcess::run(mounting("open-full", &[text(&home.path().join("disk"))])).finish().assert_success();
+    ChildProcess::run(mounting("open-on-full-disk", &[text(&home.path().join("disk"))]))
+        .finish()
+        .assert_success();
 }
 
-/// Role: two clones stream the same content into shared chunks, and one write fails.
-pub(crate) fn stream_twice(arguments: &[&str]) {
+/// Role: streams the same content into two clones of a tree concurrently, while one write fails.
+pub(crate) fn stream_into_two_clones(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
     let store = Store::open_or_create(home).unwrap();
     let attributes = || Attributes { mode: 0o644, ..Attributes::default() };
     let mut first = store.empty_tree().unwrap();
     first.put_file("small", &mut &b"small"[..], attributes()).unwrap();
     let content = noise(5, 12 * MIB);
-    let (both, trees) = (std::sync::Barrier::new(2), [first.clone(), first.clone()]);
+    let (barrier, trees) = (std::sync::Barrier::new(2), [first.clone(), first.clone()]);
     std::thread::scope(|scope| {
         for mut tree in trees {
-            let (store, content, both) = (&store, &content, &both);
+            let (store, content, barrier) = (&store, &content, &barrier);
             scope.spawn(move || {
-                both.wait();
+                barrier.wait();
                 let put = tree.put_file("big", &mut content.as_slice(), attributes());
-                if let Ok(taken) = put.and_then(|()| tree.commit(message("big"))) {
-                    let found = store.restore(&taken.id).unwrap().read("big");
+                if let Ok(snapshot) = put.and_then(|()| tree.commit(message("big"))) {
+                    let found = store.restore(&snapshot.id).unwrap().read("big");
                     assert!(found.is_ok_and(|found| found == *content), "acknowledged and not there");
                 }
             });
@@ -400,28 +416,27 @@ pub(crate) fn stream_twice(arguments: &[&str]) {
     assert_sound(&store);
 }
 
-/// If a chunk is reported as known, a commit may refer to it even if the write of the thread that added it
-/// failed.
+/// A batch skips a chunk that it already has. If the write of that chunk by another thread fails, the chunk must not be
+/// skipped.
 #[test]
 fn a_chunk_whose_write_failed_is_not_reused() {
     for round in 0..8 {
         let home = tempfile::tempdir().unwrap();
         let failpoint = format!("bulk-write=enospc@{}", round % 3 + 1);
-        ChildProcess::start_failing("stream-twice", &[text(home.path())], &failpoint)
+        ChildProcess::start_failing("stream-into-two-clones", &[text(home.path())], &failpoint)
             .finish()
             .assert_success();
     }
 }
 
-/// Role: on a disk without a free byte, reads everything, removes, collects, and commits into the freed
-/// space.
-pub(crate) fn make_room_full(arguments: &[&str]) {
-    let [at] = arguments else { panic!("mount point") };
-    let disk = SmallDisk::mount(Path::new(at), 32 * MIB);
+/// Role: on a full disk, reads a store, removes snapshots, collects garbage, and commits into the freed space.
+pub(crate) fn free_space_on_full_disk(arguments: &[&str]) {
+    let [mount_point] = arguments else { panic!("mount point") };
+    let disk = SmallDisk::mount(Path::new(mount_point), 32 * MIB);
     let path = disk.path().join("store");
     let store = Store::open_or_create(&path).unwrap();
     let kept = crate::support::commit_file(&store, "kept", noise(1, 2 * MIB));
-    let gone = crate::support::commit_file(&store, "gone", noise(2, 9 * MIB));
+    let removed = crate::support::commit_file(&store, "removed", noise(2, 9 * MIB));
     drop(store);
     disk.fill(0);
     let store = Store::open(&path).unwrap();
@@ -430,15 +445,16 @@ pub(crate) fn make_room_full(arguments: &[&str]) {
     assert_sound(&store);
     let refused = message("refused");
     let mut other = store.empty_tree().unwrap();
-    let (said, _) = judge(fill_tree(&mut other, false, 3, 6 * MIB).and_then(|()| other.commit(refused)));
-    assert!(matches!(said, SpaceOutcome::NoRoom));
+    let (outcome, _) =
+        space_outcome(fill_tree(&mut other, false, 3, 6 * MIB).and_then(|()| other.commit(refused)));
+    assert!(matches!(outcome, SpaceOutcome::DiskFull));
     drop(other);
-    // Readers protect what they use: the guard of this tree counts here as well.
-    let held = store.restore(&gone.id).unwrap();
-    store.remove_snapshots(&[gone.id]).unwrap();
+    // A tree protects its objects from the collection, on a full disk too.
+    let protected = store.restore(&removed.id).unwrap();
+    store.remove_snapshots(&[removed.id]).unwrap();
     store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
-    assert_eq!(held.read("gone").unwrap(), noise(2, 9 * MIB));
-    drop((held, tree));
+    assert_eq!(protected.read("removed").unwrap(), noise(2, 9 * MIB));
+    drop((protected, tree));
     store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
     let report = store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap();
     assert_eq!(report.condemned_bytes, 0);
@@ -452,31 +468,31 @@ pub(crate) fn make_room_full(arguments: &[&str]) {
 #[test]
 fn reading_removing_and_collecting_work_on_a_full_disk() {
     let home = tempfile::tempdir().unwrap();
-    ChildProcess::run(mounting("make-room-full", &[text(&home.path().join("disk"))]))
+    ChildProcess::run(mounting("free-space-on-full-disk", &[text(&home.path().join("disk"))]))
         .finish()
         .assert_success();
 }
 
 /// Role: uses a store through a read-only mount.
-pub(crate) fn read_only(arguments: &[&str]) {
+pub(crate) fn use_read_only_mount(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
-    let (path, view) = (Path::new(home).join("store"), Path::new(home).join("view"));
+    let (path, mount_point) = (Path::new(home).join("store"), Path::new(home).join("mount"));
     let store = Store::open_or_create(&path).unwrap();
-    let made = crate::support::commit_file(&store, "file", noise(1, 3 * MIB));
-    fs::create_dir(&view).unwrap();
+    let snapshot = crate::support::commit_file(&store, "file", noise(1, 3 * MIB));
+    fs::create_dir(&mount_point).unwrap();
     for options in [&["--bind"][..], &["-o", "remount,bind,ro"]] {
-        let mounted = Command::new("mount").args(options).arg(&path).arg(&view).status();
+        let mounted = Command::new("mount").args(options).arg(&path).arg(&mount_point).status();
         assert!(mounted.unwrap().success(), "cannot mount");
     }
-    // While another process can write, reading would not be protected by a lock.
-    assert!(matches!(Store::open(&view), Err(StoreError::InUse { .. })));
+    // A reader on a read-only file system cannot take locks, so it is refused while a process may write.
+    assert!(matches!(Store::open(&mount_point), Err(StoreError::InUse { .. })));
     drop(store);
-    let store = Store::open(&view).unwrap();
-    assert_eq!(store.snapshots().unwrap(), std::slice::from_ref(&made));
-    let tree = store.restore(&made.id).unwrap();
+    let store = Store::open(&mount_point).unwrap();
+    assert_eq!(store.snapshots().unwrap(), std::slice::from_ref(&snapshot));
+    let tree = store.restore(&snapshot.id).unwrap();
     assert_eq!(tree.read("file").unwrap(), noise(1, 3 * MIB));
     assert_sound(&store);
-    let error = store.set_reference("main", Expect::Anything, made.id, Durability::Synced).unwrap_err();
+    let error = store.set_reference("main", Expect::Anything, snapshot.id, Durability::Synced).unwrap_err();
     let StoreError::Io { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{error}");
     assert!(store.collect_garbage(&GcOptions::default(), &NoProgress).is_err());
@@ -488,7 +504,7 @@ pub(crate) fn read_only(arguments: &[&str]) {
 }
 
 #[test]
-fn a_store_on_a_read_only_mount_can_be_read_and_is_kept_apart_from_writers() {
+fn a_store_on_a_read_only_mount_can_be_read_but_not_while_a_writer_has_it_open() {
     let home = tempfile::tempdir().unwrap();
-    ChildProcess::run(mounting("read-only", &[text(home.path())])).finish().assert_success();
+    ChildProcess::run(mounting("use-read-only-mount", &[text(home.path())])).finish().assert_success();
 }

@@ -1,5 +1,9 @@
-//! Failing and panicking steps: no thread waits forever, no refused commit reappears, nothing is acknowledged
-//! that may not be on disk.
+//! Tests with failing system calls and panics: no thread waits forever, no refused commit reappears, and no commit is
+//! acknowledged that may not be on disk.
+//!
+//! A *role* is a function that a child process runs (`child.rs`). A failpoint (`NAME=ACTION@VISIT`) makes a place in
+//! the source fail at its n-th visit. The *log* is the sequence of packs (append-only files) to which commits are
+//! appended.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -14,7 +18,7 @@ use crate::support::{
     pack_records, packs,
 };
 
-/// Role: commits `len` bytes each time until one fails; then aborts, exits normally, or waits.
+/// Role: commits files of `len` bytes until a commit fails. Then aborts, exits normally, or waits.
 pub(crate) fn commit_until_failure(arguments: &[&str]) {
     let [path, len, then] = arguments else { panic!("store, length, what then") };
     let store = Store::open_or_create(path).unwrap();
@@ -27,7 +31,7 @@ pub(crate) fn commit_until_failure(arguments: &[&str]) {
         }
     }
     match *then {
-        // Aborted: nothing overwrites the leftovers of the failed commit.
+        // An aborted process does not overwrite the bytes of the failed commit in the log.
         "abort" => std::process::abort(),
         "wait" => {
             say("failed");
@@ -43,23 +47,23 @@ fn ids(store: &Store) -> Vec<String> {
 
 #[test]
 fn a_failed_commit_does_not_reappear_after_a_rebuild() {
-    // The first commit of a store starts a log, as does one that finds the log full.
-    for (failpoint, len, made) in [
+    // The first commit of a store starts a log pack, and so does a commit when the pack is full.
+    for (failpoint, len, commit_count) in [
         ("log-write=eio@5", "100", 4),
         ("before-index=enospc@5", "100", 4),
         ("before-index=enospc@1", "100", 0),
         ("before-index=enospc@19", "3900000", 18),
     ] {
-        for then in ["abort", "end"] {
+        for then in ["abort", "exit"] {
             let home = tempfile::tempdir().unwrap();
             let path = home.path().join("store");
-            let ended =
+            let output =
                 ChildProcess::start_failing("commit-until-failure", &[text(&path), len, then], failpoint)
                     .finish();
-            assert_eq!(ended.lines.len(), made, "{failpoint}");
-            assert_eq!(ids(&Store::open(&path).unwrap()), ended.lines, "{failpoint}, {then}");
+            assert_eq!(output.lines.len(), commit_count, "{failpoint}");
+            assert_eq!(ids(&Store::open(&path).unwrap()), output.lines, "{failpoint}, {then}");
             let store = Store::rebuild_index(&path).unwrap();
-            assert_eq!(ids(&store), ended.lines, "{failpoint}, {then}");
+            assert_eq!(ids(&store), output.lines, "{failpoint}, {then}");
             assert_usable(&store);
             assert_sound(&store);
         }
@@ -79,11 +83,11 @@ fn a_failed_first_commit_does_not_block_the_store() {
     child.resume();
 }
 
-/// Role: many threads commit at once, and one of them panics.
+/// Role: four threads commit concurrently, and one of them panics.
 pub(crate) fn commit_and_panic(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open_or_create(path).unwrap();
-    let (sender, ends) = std::sync::mpsc::channel();
+    let (sender, outcomes) = std::sync::mpsc::channel();
     for thread in 0..4u64 {
         let (store, sender) = (store.clone(), sender.clone());
         std::thread::spawn(move || {
@@ -95,18 +99,18 @@ pub(crate) fn commit_and_panic(arguments: &[&str]) {
                 }
                 Ok(())
             };
-            let end = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(commit)) {
+            let outcome = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(commit)) {
                 Ok(Ok(())) => "finished",
                 Ok(Err(_)) => "refused",
                 Err(_) => "panicked",
             };
-            sender.send(end).unwrap();
+            sender.send(outcome).unwrap();
         });
     }
-    let mut ends: Vec<&str> =
-        (0..4).map(|_| ends.recv_timeout(Duration::from_secs(20)).unwrap_or("waits")).collect();
-    ends.sort_unstable();
-    say(&ends.join(" "));
+    let mut outcomes: Vec<&str> =
+        (0..4).map(|_| outcomes.recv_timeout(Duration::from_secs(20)).unwrap_or("waits")).collect();
+    outcomes.sort_unstable();
+    say(&outcomes.join(" "));
 }
 
 #[test]
@@ -115,18 +119,18 @@ fn a_panic_wakes_all_waiting_commits() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("store");
         let plan = format!("{failpoint}=panic@20");
-        let mut ended = ChildProcess::start_failing("commit-and-panic", &[text(&path)], &plan).finish();
-        let last = ended.lines.pop();
+        let mut output = ChildProcess::start_failing("commit-and-panic", &[text(&path)], &plan).finish();
+        let last = output.lines.pop();
         assert_eq!(last.as_deref(), Some("panicked refused refused refused"), "{plan}");
         let store = Store::open(&path).unwrap();
-        for acknowledged in &ended.lines {
+        for acknowledged in &output.lines {
             store.snapshot(&acknowledged.parse().unwrap()).unwrap();
         }
         assert_sound(&store);
     }
 }
 
-/// Role: commits large and small changes, ignoring errors; reports all outcomes from the first failure on.
+/// Role: commits large and small changes and ignores errors. Reports the outcomes from the first failure on.
 pub(crate) fn commit_through_failure(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open_or_create(path).unwrap();
@@ -135,26 +139,30 @@ pub(crate) fn commit_through_failure(arguments: &[&str]) {
         tree.write("file", noise(seed, len)).unwrap();
         tree.commit(new).is_ok()
     };
-    let mut came = Vec::new();
-    // Buffered commits leave bulk packs for the next one to sync; small ones fill a log.
+    let mut outcomes = Vec::new();
+    // A buffered large commit leaves a bulk pack that the next synced commit must sync. Smaller commits fill the log.
     for step in 0..40u64 {
         let new = if step % 3 == 1 { buffered("buffered") } else { message("synced") };
-        came.push(commit(step, if step % 2 == 1 { 9_000_000 } else { 3_900_000 }, new));
+        outcomes.push(commit(step, if step % 2 == 1 { 9_000_000 } else { 3_900_000 }, new));
     }
-    let after: Vec<&str> =
-        came.iter().skip_while(|done| **done).map(|done| if *done { "made" } else { "refused" }).collect();
+    let after: Vec<&str> = outcomes
+        .iter()
+        .skip_while(|done| **done)
+        .map(|done| if *done { "made" } else { "refused" })
+        .collect();
     say(&after.join(" "));
 }
 
-/// The kernel may drop dirty pages after a failed sync, and then report success.
+/// After a failed sync, the kernel may drop dirty pages and report success for the next sync.
 #[test]
-fn after_any_failed_sync_nothing_is_acknowledged() {
+fn no_commit_is_acknowledged_after_a_failed_sync() {
     for failpoint in ["log-sync=eio@3", "bulk-sync=eio@2", "unsynced-sync=eio@1", "old-log-sync=eio@1"] {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("store");
-        let ended = ChildProcess::start_failing("commit-through-failure", &[text(&path)], failpoint).finish();
-        ended.assert_success();
-        let after = &ended.lines[0];
+        let output =
+            ChildProcess::start_failing("commit-through-failure", &[text(&path)], failpoint).finish();
+        output.assert_success();
+        let after = &output.lines[0];
         assert!(after.starts_with("refused") && !after.contains("made"), "{failpoint}: {after}");
         let store = Store::open(&path).unwrap();
         assert_sound(&store);
@@ -163,14 +171,14 @@ fn after_any_failed_sync_nothing_is_acknowledged() {
 }
 
 #[test]
-fn after_a_failed_sync_the_store_is_not_left_as_clean() {
+fn the_index_is_not_marked_clean_after_a_failed_sync() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("store");
-    let arguments = [text(&path), "100", "end"];
-    let ended = ChildProcess::start_failing("commit-until-failure", &arguments, "log-sync=eio@5").finish();
-    ended.assert_success();
-    assert_eq!(ended.lines.len(), 4);
-    // Data of the failed sync is lost.
+    let arguments = [text(&path), "100", "exit"];
+    let output = ChildProcess::start_failing("commit-until-failure", &arguments, "log-sync=eio@5").finish();
+    output.assert_success();
+    assert_eq!(output.lines.len(), 4);
+    // Simulates the loss of the data of the failed sync.
     let log = packs(&path).pop().unwrap();
     let content = fs::read(&log).unwrap();
     let records = pack_records(&content);
@@ -178,13 +186,13 @@ fn after_a_failed_sync_the_store_is_not_left_as_clean() {
     let file = fs::File::options().write(true).open(&log).unwrap();
     file.write_all_at(&vec![0; content.len() - fourth], fourth as u64).unwrap();
     let store = Store::open(&path).unwrap();
-    assert_eq!(ids(&store), ended.lines);
+    assert_eq!(ids(&store), output.lines);
     assert_sound(&store);
 }
 
-/// Role: collects garbage with hardly any file descriptor left.
+/// Role: collects garbage with only a few free file descriptors.
 pub(crate) fn collect_with_few_files(arguments: &[&str]) {
-    let [path, left] = arguments else { panic!("store, files left") };
+    let [path, free_descriptors] = arguments else { panic!("store, files left") };
     let store = Store::open(path).unwrap();
     assert_usable(&store);
     assert_sound(&store);
@@ -193,16 +201,16 @@ pub(crate) fn collect_with_few_files(arguments: &[&str]) {
     while let Ok(file) = fs::File::open("/dev/null") {
         files.push(file);
     }
-    files.truncate(files.len() - left.parse::<usize>().unwrap());
+    files.truncate(files.len() - free_descriptors.parse::<usize>().unwrap());
     for _ in 0..2 {
-        // It may fail with a clear error, but must not take live processes for dead.
+        // The collection may fail, but must not treat live processes as dead.
         drop(store.collect_garbage(&GcOptions::default(), &NoProgress));
     }
 }
 
 #[test]
 fn a_collection_without_file_descriptors_deletes_nothing_in_use() {
-    for left in ["0", "1", "2", "3", "4", "6"] {
+    for free_descriptors in ["0", "1", "2", "3", "4", "6"] {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("store");
         let store = Store::open_or_create(&path).unwrap();
@@ -213,16 +221,18 @@ fn a_collection_without_file_descriptors_deletes_nothing_in_use() {
             ChildProcess::start("hold-tree", &[text(&path), &base.id.to_string(), "a/b", "100000"]);
         child.expect_line("holding");
         store.remove_snapshots(&[base.id, pinned.id]).unwrap();
-        ChildProcess::start("collect-with-few-files", &[text(&path), left]).finish().assert_success();
-        assert_eq!(store.pins().unwrap().len(), 1, "{left} files left");
+        ChildProcess::start("collect-with-few-files", &[text(&path), free_descriptors])
+            .finish()
+            .assert_success();
+        assert_eq!(store.pins().unwrap().len(), 1, "{free_descriptors} files left");
         child.resume();
-        assert!(child.next_line().is_some(), "{left} files left: what is held is gone");
+        assert!(child.next_line().is_some(), "{free_descriptors} files left: what is held is gone");
         child.finish().assert_success();
     }
 }
 
-/// Role: runs a bit of everything on a store that may be damaged.
-pub(crate) fn use_everything(arguments: &[&str]) {
+/// Role: runs all kinds of operations on a store whose index may have been damaged.
+pub(crate) fn run_all_operations(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open(path).unwrap();
     assert_sound(&store);
@@ -243,7 +253,7 @@ pub(crate) fn use_everything(arguments: &[&str]) {
 }
 
 #[test]
-fn an_index_cut_short_after_a_kill_is_rebuilt() {
+fn an_index_that_was_truncated_after_a_kill_is_rebuilt() {
     let home = tempfile::tempdir().unwrap();
     let original = home.path().join("store");
     let work = home.path().join("work");
@@ -255,13 +265,13 @@ fn an_index_cut_short_after_a_kill_is_rebuilt() {
     child.finish();
     let pages = fs::metadata(original.join("index/data.mdb")).unwrap().len() / 4096;
     let last = (pages - 6)..pages;
-    for cut in (2..pages).step_by((pages as usize / 8).max(1)).chain(last) {
+    for kept_pages in (2..pages).step_by((pages as usize / 8).max(1)).chain(last) {
         let copy = home.path().join("copy");
         drop(fs::remove_dir_all(&copy));
         copy_directory(&original, &copy);
         let file = fs::File::options().write(true).open(copy.join("index/data.mdb")).unwrap();
-        file.set_len(cut * 4096).unwrap();
-        let ended = ChildProcess::start("use-everything", &[text(&copy)]).finish();
-        assert_eq!(ended.lines, ["done"], "cut to {cut} of {pages} pages: {}", ended.stderr);
+        file.set_len(kept_pages * 4096).unwrap();
+        let output = ChildProcess::start("run-all-operations", &[text(&copy)]).finish();
+        assert_eq!(output.lines, ["done"], "cut to {kept_pages} of {pages} pages: {}", output.stderr);
     }
 }

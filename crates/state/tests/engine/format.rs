@@ -1,8 +1,7 @@
-//! Stored formats: data written today must be readable in the future, and decoding hostile data must be safe.
+//! Tests of stored formats: data that was written once must stay readable, and decoding hostile data must be safe.
 //!
-//! `tests/corpus` has a directory per format. Its files were written by the version that froze the format,
-//! or found by a fuzz target; all are replayed here. `WORKSPACE_TEST_WRITE_CORPUS=1` writes the examples of
-//! a new format.
+//! `tests/corpus` has a directory per format. Its files were written by the version that froze the format, or found by
+//! a fuzz target. All of them are decoded here. `WORKSPACE_TEST_WRITE_CORPUS=1` writes the samples of a new format.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,10 +10,12 @@ use workspace_state::testing::{FORMATS, Reencode, samples};
 
 use crate::support::{Random, is_full_run, noise};
 
+/// Returns the directory of a format.
 fn corpus(format: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(format)
 }
 
+/// Returns the files of a format with their content.
 fn files(format: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files: Vec<(PathBuf, Vec<u8>)> = fs::read_dir(corpus(format))
         .unwrap()
@@ -25,7 +26,7 @@ fn files(format: &str) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Decodes without a panic, and checks that decoded values have one encoding.
+/// Decodes bytes. Asserts that a decoded value has the same encoding again. Returns false if the bytes are refused.
 #[track_caller]
 fn assert_canonical(format: &str, reencode: Reencode, bytes: &[u8]) -> bool {
     match reencode(bytes) {
@@ -53,7 +54,7 @@ fn stored_formats_are_frozen() {
 }
 
 #[test]
-fn everything_in_the_corpus_is_decoded_or_refused() {
+fn all_files_of_the_corpus_are_decoded_or_refused() {
     for (format, reencode) in FORMATS {
         assert!(files(format).len() > 1, "nothing to replay for {format}");
         for (_, bytes) in files(format) {
@@ -72,20 +73,20 @@ fn everything_in_the_corpus_is_decoded_or_refused() {
 }
 
 #[test]
-fn bytes_cut_off_flipped_or_inserted_anywhere_never_panic() {
+fn decoding_truncated_or_changed_bytes_never_panics() {
     let mut random = Random::new();
     for (format, reencode) in FORMATS {
         for (_, bytes) in files(format) {
             for len in 0..bytes.len() {
                 assert_canonical(format, *reencode, &bytes[..len]);
             }
-            for at in 0..bytes.len() {
+            for index in 0..bytes.len() {
                 let mut changed = bytes.clone();
-                changed[at] ^= 1 << random.below(8);
+                changed[index] ^= 1 << random.below(8);
                 assert_canonical(format, *reencode, &changed);
-                changed[at] = 0xff;
+                changed[index] = 0xff;
                 assert_canonical(format, *reencode, &changed);
-                changed.insert(at, random.next() as u8);
+                changed.insert(index, random.next() as u8);
                 assert_canonical(format, *reencode, &changed);
             }
         }

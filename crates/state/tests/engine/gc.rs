@@ -1,4 +1,9 @@
-//! Garbage collection: deletes unreachable objects and keeps everything that is in use.
+//! Tests of garbage collection: it deletes unreachable objects and keeps all objects that are in use.
+//!
+//! A collection condemns unreachable objects first: commits do not reuse them any more. It deletes a condemned object
+//! when no running operation can use it. Open trees hold guards that protect the objects from deletion; pins keep the
+//! objects of a snapshot until they are removed or their process ends. A *role* is a function that a child
+//! process runs (`child.rs`); a failpoint (`NAME=ACTION@VISIT`) kills or stops the child at a place in the source.
 
 use std::collections::HashMap;
 use std::fs;
@@ -21,6 +26,7 @@ use crate::support::{
     new_store, noise, pack_bytes,
 };
 
+/// Number of bytes of a mebibyte.
 const MIB: usize = 1 << 20;
 
 fn ids(snapshots: &[Snapshot]) -> Vec<SnapshotId> {
@@ -31,9 +37,10 @@ fn ids(snapshots: &[Snapshot]) -> Vec<SnapshotId> {
 fn removed_snapshots_free_space_on_disk() {
     let (_home, store) = new_store();
     let kept = commit_file(&store, "kept", noise(1, 6 * MIB));
-    let gone: Vec<Snapshot> = (2..6).map(|seed| commit_file(&store, "gone", noise(seed, 6 * MIB))).collect();
+    let removed: Vec<Snapshot> =
+        (2..6).map(|seed| commit_file(&store, "removed", noise(seed, 6 * MIB))).collect();
     let before = pack_bytes(store.path());
-    store.remove_snapshots(&ids(&gone)).unwrap();
+    store.remove_snapshots(&ids(&removed)).unwrap();
     let report = collect(&store);
     let after = pack_bytes(store.path());
     assert!(after < before - 20 * MIB as u64, "{before} bytes became {after}");
@@ -72,17 +79,17 @@ fn a_collection_reports_the_bytes_of_each_snapshot() {
 }
 
 #[test]
-fn many_small_commits_free_their_space_too() {
+fn removed_snapshots_of_small_commits_free_space_too() {
     let (_home, store) = new_store();
     let kept = commit_file(&store, "kept", "kept");
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     for seed in 0..60 {
         let mut tree = store.empty_tree().unwrap();
         tree.write("small", noise(seed, 200_000)).unwrap();
-        gone.push(tree.commit(buffered("small")).unwrap());
+        removed.push(tree.commit(buffered("small")).unwrap());
     }
     let before = pack_bytes(store.path());
-    store.remove_snapshots(&ids(&gone)).unwrap();
+    store.remove_snapshots(&ids(&removed)).unwrap();
     collect(&store);
     let after = pack_bytes(store.path());
     assert!(after < before / 2, "{before} bytes became {after}");
@@ -100,8 +107,8 @@ fn many_small_commits_free_their_space_too() {
 fn a_dry_run_reports_garbage_and_changes_nothing() {
     let (_home, store) = new_store();
     let kept = commit_file(&store, "kept", noise(1, MIB));
-    let gone = commit_file(&store, "gone", noise(2, 6 * MIB));
-    store.remove_snapshots(&[gone.id]).unwrap();
+    let removed = commit_file(&store, "gone", noise(2, 6 * MIB));
+    store.remove_snapshots(&[removed.id]).unwrap();
     let before = describe(&store.path().join("packs"));
     let dry = store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap();
     assert!(dry.dead_bytes >= 6 * MIB as u64 && dry.freed_bytes == 0, "{dry:?}");
@@ -110,16 +117,16 @@ fn a_dry_run_reports_garbage_and_changes_nothing() {
     assert_eq!(again, dry);
     let real = collect(&store);
     assert_eq!((real.dead_objects, real.dead_bytes), (dry.dead_objects, dry.dead_bytes));
-    let nothing = store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap();
-    assert_eq!(nothing.dead_objects, 0);
+    let after = store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap();
+    assert_eq!(after.dead_objects, 0);
     assert_eq!(store.restore(&kept.id).unwrap().read("kept").unwrap(), noise(1, MIB));
 }
 
 #[test]
-fn a_dry_run_counts_what_a_run_counts() {
+fn a_dry_run_counts_the_same_objects_as_a_collection() {
     let (_home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
-    // States that recur are written again, so there is a second copy of their objects.
+    // Content that was written before is written again, so there are two copies of some objects.
     for content in ["one", "two", "one", "two"] {
         tree.write("a/b/file", content).unwrap();
         tree.commit(buffered("state")).unwrap();
@@ -131,7 +138,7 @@ fn a_dry_run_counts_what_a_run_counts() {
 }
 
 #[test]
-fn a_virtual_tree_keeps_what_it_was_restored_from_and_can_commit_it_again() {
+fn a_virtual_tree_protects_the_objects_of_its_base_and_can_commit_them_again() {
     let (_home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
     tree.write("deep/er/file", noise(1, 5 * MIB)).unwrap();
@@ -139,7 +146,7 @@ fn a_virtual_tree_keeps_what_it_was_restored_from_and_can_commit_it_again() {
     let base = tree.commit(message("base")).unwrap();
     drop(tree);
     let mut restored = store.restore(&base.id).unwrap();
-    let unused = restored.clone();
+    let other_clone = restored.clone();
     store.remove_snapshots(&[base.id]).unwrap();
     for _ in 0..3 {
         let report = collect(&store);
@@ -148,13 +155,13 @@ fn a_virtual_tree_keeps_what_it_was_restored_from_and_can_commit_it_again() {
     }
     assert_eq!(restored.read("deep/er/file").unwrap(), noise(1, 5 * MIB));
     restored.write("other", "changed").unwrap();
-    let again = restored.commit(message("again")).unwrap();
+    let committed = restored.commit(message("again")).unwrap();
     assert_sound(&store);
     collect(&store);
-    drop((restored, unused));
+    drop((restored, other_clone));
     collect(&store);
     collect(&store);
-    assert_eq!(store.restore(&again.id).unwrap().read("deep/er/file").unwrap(), noise(1, 5 * MIB));
+    assert_eq!(store.restore(&committed.id).unwrap().read("deep/er/file").unwrap(), noise(1, 5 * MIB));
     assert_sound(&store);
 }
 
@@ -165,7 +172,7 @@ fn committing_an_unchanged_tree_revives_its_objects() {
     let mut restored = store.restore(&base.id).unwrap();
     store.remove_snapshots(&[base.id]).unwrap();
     collect(&store);
-    // Nothing new is written: only the snapshot's record refers to condemned objects.
+    // No object is written: only the record of the snapshot refers to condemned objects.
     let again = restored.commit(message("again")).unwrap();
     drop(restored);
     collect(&store);
@@ -175,14 +182,14 @@ fn committing_an_unchanged_tree_revives_its_objects() {
 }
 
 #[test]
-fn content_written_again_after_condemnation_is_readable() {
+fn condemned_content_that_is_written_again_is_readable() {
     let (_home, store) = new_store();
     let base = commit_file(&store, "a", noise(1, 5 * MIB));
-    let holder = store.restore(&base.id).unwrap();
+    let protecting_tree = store.restore(&base.id).unwrap();
     store.remove_snapshots(&[base.id]).unwrap();
     collect(&store);
     let again = commit_file(&store, "elsewhere", noise(1, 5 * MIB));
-    drop(holder);
+    drop(protecting_tree);
     collect(&store);
     collect(&store);
     assert_eq!(store.restore(&again.id).unwrap().read("elsewhere").unwrap(), noise(1, 5 * MIB));
@@ -190,7 +197,7 @@ fn content_written_again_after_condemnation_is_readable() {
 }
 
 #[test]
-fn a_tree_that_goes_on_after_its_commit_keeps_what_it_committed() {
+fn a_tree_that_is_used_after_its_commit_protects_the_committed_objects() {
     let (_home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
     tree.write("deep/er/file", noise(1, 50_000)).unwrap();
@@ -205,14 +212,14 @@ fn a_tree_that_goes_on_after_its_commit_keeps_what_it_committed() {
     assert_sound(&store);
 }
 
-/// A commit races a removal and a garbage collection right after it.
+/// Other threads remove each snapshot and collect garbage right after its commit.
 #[test]
-fn a_tree_outlives_its_snapshot_whenever_that_is_removed() {
+fn a_tree_is_readable_after_the_concurrent_removal_of_its_snapshot() {
     let (_home, store) = new_store();
     let stop = AtomicBool::new(false);
     let deadline = Instant::now() + Duration::from_secs(if is_full_run() { 60 } else { 4 });
     std::thread::scope(|scope| {
-        // Removes every snapshot as soon as it exists and collects.
+        // This thread removes every snapshot as soon as it exists, and collects garbage.
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let all = ids(&store.snapshots().unwrap());
@@ -242,7 +249,7 @@ fn a_tree_outlives_its_snapshot_whenever_that_is_removed() {
     assert_sound(&store);
 }
 
-/// Role: restores a snapshot, waits, reads it and commits on top of it.
+/// Role: restores a snapshot, waits for the parent, reads a file of the snapshot and commits a change.
 pub(crate) fn hold_tree(arguments: &[&str]) {
     let [store, id, path, len] = arguments else { panic!("store, snapshot, path, length") };
     let store = Store::open(store).unwrap();
@@ -256,7 +263,7 @@ pub(crate) fn hold_tree(arguments: &[&str]) {
 }
 
 #[test]
-fn a_virtual_tree_of_another_process_holds_back_deletion() {
+fn a_virtual_tree_of_another_process_delays_deletion() {
     let (_home, store) = new_store();
     let base = commit_file(&store, "a/b", noise(1, 5 * MIB));
     let arguments = [text(store.path()), &base.id.to_string(), "a/b", &(5 * MIB).to_string()];
@@ -292,7 +299,7 @@ fn a_killed_process_does_not_delay_deletion() {
     assert_sound(&store);
 }
 
-/// Role: pins a snapshot and waits.
+/// Role: pins a snapshot and waits for the parent.
 pub(crate) fn hold_pin(arguments: &[&str]) {
     let [store, id] = arguments else { panic!("store, snapshot") };
     let store = Store::open(store).unwrap();
@@ -335,7 +342,7 @@ fn pins_keep_content_until_they_are_removed_or_their_process_ends() {
 }
 
 #[test]
-fn pins_survive_a_rebuild_of_the_index() {
+fn pins_are_kept_by_a_rebuild_of_the_index() {
     let (_home, store) = new_store();
     let snapshot = commit_file(&store, "a/b", noise(1, 5 * MIB));
     store.pin(&snapshot, "a test").unwrap();
@@ -380,9 +387,10 @@ fn retention_keeps_snapshots_of_any_rule_reference_pin_or_episode() {
     assert_eq!(removed(Retention { keep_labelled: true, ..Retention::default() }), [4, 5, 6, 7]);
     let since = Some(all[5].time);
     assert_eq!(removed(Retention { keep_since: since, ..Retention::default() }), [1, 4]);
-    let both = Retention { keep_since: Some(Timestamp(i64::MAX)), keep_last: Some(1), keep_labelled: true };
-    assert_eq!(removed(both.clone()), [4, 5, 6]);
-    let plan = store.retention_plan(&both).unwrap();
+    let all_rules =
+        Retention { keep_since: Some(Timestamp(i64::MAX)), keep_last: Some(1), keep_labelled: true };
+    assert_eq!(removed(all_rules.clone()), [4, 5, 6]);
+    let plan = store.retention_plan(&all_rules).unwrap();
     store.remove_snapshots(&ids(&plan.remove)).unwrap();
     collect(&store);
     assert_eq!(store.snapshots().unwrap().len(), 5);
@@ -390,7 +398,7 @@ fn retention_keeps_snapshots_of_any_rule_reference_pin_or_episode() {
 }
 
 #[test]
-fn a_snapshot_that_a_reference_names_is_not_removed() {
+fn the_target_of_a_reference_is_not_removed() {
     let (_home, store) = new_store();
     let snapshot = commit_file(&store, "a", "b");
     store.set_reference("main", Expect::Absent, snapshot.id, Default::default()).unwrap();
@@ -401,7 +409,7 @@ fn a_snapshot_that_a_reference_names_is_not_removed() {
 }
 
 #[test]
-fn collecting_while_threads_and_another_process_commit_loses_nothing() {
+fn collections_during_commits_of_threads_and_another_process_lose_nothing() {
     let (home, store) = new_store();
     let stop = AtomicBool::new(false);
     let mut other =
@@ -425,8 +433,8 @@ fn collecting_while_threads_and_another_process_commit_loses_nothing() {
         (kept, collections)
     });
     other.kill();
-    let ended = other.finish();
-    ended.assert_killed();
+    let output = other.finish();
+    output.assert_killed();
     assert!(collections > 3 && kept.len() > 8, "{collections} collections, {} kept", kept.len());
     for (id, seed) in &kept {
         assert_eq!(store.restore(id).unwrap().read("shared/content").unwrap(), noise(*seed, 20_000));
@@ -434,15 +442,15 @@ fn collecting_while_threads_and_another_process_commit_loses_nothing() {
     assert_sound(&store);
     collect(&store);
     assert_sound(&store);
-    assert!(!ended.lines.is_empty());
-    for line in &ended.lines {
+    assert!(!output.lines.is_empty());
+    for line in &output.lines {
         let id = line.split(' ').nth(1).unwrap().parse().unwrap();
         store.restore(&id).unwrap().read("manifest").unwrap();
     }
 }
 
-/// Commits the same few contents repeatedly, so that condemned objects are needed again, and removes most
-/// snapshots.
+/// Commits a few contents repeatedly, so that condemned objects are needed again, and removes most snapshots. Returns
+/// the other snapshots with the seeds of their content.
 fn commit_and_remove(store: &Store, thread: u64, stop: &AtomicBool) -> Vec<(SnapshotId, u64)> {
     let mut random = Random::with_seed(thread + 77);
     let mut kept = Vec::new();
@@ -465,16 +473,16 @@ fn commit_and_remove(store: &Store, thread: u64, stop: &AtomicBool) -> Vec<(Snap
 }
 
 #[test]
-fn an_interrupted_collection_is_finished_by_the_next() {
+fn an_interrupted_collection_is_completed_by_the_next_one() {
     for failpoint in crate::crash::failpoints().iter().filter(|name| name.starts_with("gc-")) {
         let (home, store) = new_store();
         let path = store.path().to_owned();
-        // In a pack that is mostly dead, from which it has to be moved.
+        // Most of this pack becomes garbage, so a collection must move the other objects.
         let mut tree = store.empty_tree().unwrap();
         tree.write("kept", noise(1, 5 * MIB)).unwrap();
-        tree.write("gone", noise(2, 12 * MIB)).unwrap();
+        tree.write("garbage", noise(2, 12 * MIB)).unwrap();
         let both = tree.commit(message("both")).unwrap();
-        tree.remove("gone").unwrap();
+        tree.remove("garbage").unwrap();
         let kept = tree.commit(message("kept")).unwrap();
         store.remove_snapshots(&[both.id]).unwrap();
         drop(tree);
@@ -502,7 +510,7 @@ fn an_interrupted_collection_is_finished_by_the_next() {
 fn a_second_concurrent_collection_is_refused() {
     let (_home, store) = new_store();
     let base = commit_file(&store, "a", noise(1, 2000));
-    // Stopped in the middle of a garbage collection.
+    // The child is stopped in the middle of a garbage collection.
     let mut child = ChildProcess::start_failing("collect-loop", &[text(store.path())], "gc-marked=stop");
     child.wait_until_stopped();
     let refused = store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap_err();
@@ -511,7 +519,7 @@ fn a_second_concurrent_collection_is_refused() {
     child.kill();
     child.finish().assert_killed();
     let deadline = Instant::now() + Duration::from_secs(20);
-    // A process that another test is starting may have inherited the lock for a moment.
+    // A process that another test is just starting may inherit the lock until it calls `exec`.
     while store.collect_garbage(&GcOptions::default(), &NoProgress).is_err() {
         assert!(Instant::now() < deadline, "a dead process holds the lock");
     }
@@ -527,10 +535,10 @@ pub(crate) fn take_snapshot(arguments: &[&str]) {
     say(&snapshot(&store, Path::new(directory)).snapshot.id.to_string());
 }
 
-/// Two concurrent snapshots of one directory leave a stat index that belongs to neither tree as a whole; its
-/// records of the collected one must be ignored.
+/// Two concurrent snapshots of one directory leave stat records (fingerprints of the files) of both trees. The records
+/// of the tree that is collected must be ignored.
 #[test]
-fn a_stat_index_of_two_trees_never_brings_back_what_was_collected() {
+fn stat_records_of_a_collected_tree_are_ignored() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir_all(work.join("sub")).unwrap();
@@ -539,7 +547,7 @@ fn a_stat_index_of_two_trees_never_brings_back_what_was_collected() {
     std::thread::sleep(Duration::from_millis(2100));
     snapshot(&store, &work);
     fs::write(work.join("root-file"), "changed before the first").unwrap();
-    // The first one is stopped between reading the directory and its commit.
+    // The first snapshot is stopped after it read the directory and before its commit.
     let arguments = [text(store.path()), text(&work)];
     let mut child = ChildProcess::start_failing("snapshot-directory", &arguments, "before-commit=stop");
     child.expect_line("starting");
@@ -559,7 +567,7 @@ fn a_stat_index_of_two_trees_never_brings_back_what_was_collected() {
 }
 
 #[test]
-fn a_checkout_whose_tree_was_collected_starts_anew() {
+fn a_checkout_into_a_directory_whose_tree_was_collected_must_be_forced() {
     let (home, store) = new_store();
     let (work, out) = (home.path().join("work"), home.path().join("out"));
     fs::create_dir_all(work.join("sub")).unwrap();
@@ -583,11 +591,11 @@ fn a_checkout_whose_tree_was_collected_starts_anew() {
 }
 
 #[test]
-fn old_leftovers_of_a_killed_writer_are_removed() {
+fn old_packs_of_a_killed_writer_are_removed() {
     let (_home, store) = new_store();
     let path = store.path().to_owned();
     let kept = commit_file(&store, "kept", "kept");
-    // Killed after a complete bulk pack was written and before the commit.
+    // The child is killed after it wrote a bulk pack (a pack of one large commit) and before the commit.
     ChildProcess::start_failing("collect-loop", &[text(&path)], "before-commit=kill")
         .finish()
         .assert_killed();
@@ -607,14 +615,14 @@ fn old_leftovers_of_a_killed_writer_are_removed() {
     assert_sound(&store);
 }
 
-/// An object that is condemned but guarded, and was written again by another commit, exists twice.
+/// A condemned object that is still protected, and was written again by another commit, exists twice.
 #[test]
 fn a_live_copy_of_a_condemned_object_is_kept() {
     let (home, store) = new_store();
     let work = home.path().join("work");
     fs::create_dir(&work).unwrap();
     fs::write(work.join("file"), "content").unwrap();
-    let take = |seconds: u64, text: &str| {
+    let take_snapshot = |seconds: u64, text: &str| {
         for path in [work.join("file"), work.clone()] {
             let time = std::time::UNIX_EPOCH + Duration::from_secs(seconds);
             fs::File::open(path).unwrap().set_modified(time).unwrap();
@@ -622,36 +630,37 @@ fn a_live_copy_of_a_condemned_object_is_kept() {
         let options = SnapshotOptions { new: message(text), ..SnapshotOptions::default() };
         snapshot_directory(&store, &work, options, &NoProgress).unwrap().snapshot
     };
-    take(1000, "kept");
-    let first = take(2000, "first");
+    take_snapshot(1000, "kept");
+    let first = take_snapshot(2000, "first");
     store.remove_snapshots(&[first.id]).unwrap();
-    let held = store.empty_tree().unwrap();
+    let guard = store.empty_tree().unwrap();
     collect(&store);
-    // The long message makes the log worth rewriting.
-    let again = take(2000, &"m".repeat(6 * MIB));
+    // With the long message, the log is large enough to be rewritten.
+    let again = take_snapshot(2000, &"m".repeat(6 * MIB));
     assert_eq!(first.times, again.times);
     collect(&store);
-    drop(held);
+    drop(guard);
     assert_sound(&store);
 }
 
 #[test]
-fn directories_put_into_a_tree_outlive_the_snapshot_they_come_from() {
+fn directories_grafted_into_a_tree_are_kept_when_their_snapshot_is_removed() {
     let (_home, store) = new_store();
     let commit = |files: &[(&str, &str)]| commit_files(&store, files);
     let base = commit(&[("d/f", "base"), ("top", "base")]);
     let ours = commit(&[("d/f", "base"), ("top", "ours")]);
     let theirs = commit(&[("d/f", "theirs"), ("top", "theirs")]);
-    let mut over = {
-        let [base, ours, theirs] = [&base, &ours, &theirs].map(|one| Tree::of_snapshot(&store, one).unwrap());
-        let by_theirs = diff_both(&base, &ours, &theirs).unwrap().theirs;
-        let mut over = VirtualTree::over(&ours).unwrap();
-        over.graft_subtrees(&theirs, &by_theirs.one_sided).unwrap();
-        over
+    let mut merged_tree = {
+        let [base, ours, theirs] =
+            [&base, &ours, &theirs].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
+        let their_diff = diff_both(&base, &ours, &theirs).unwrap().theirs;
+        let mut merged_tree = VirtualTree::over(&ours).unwrap();
+        merged_tree.graft_subtrees(&theirs, &their_diff.one_sided).unwrap();
+        merged_tree
     };
     store.remove_snapshots(&[base.id, ours.id, theirs.id]).unwrap();
     collect(&store);
-    let merged = over.commit(message("merged")).unwrap();
+    let merged = merged_tree.commit(message("merged")).unwrap();
     collect(&store);
     let tree = store.restore(&merged.id).unwrap();
     assert_eq!(
@@ -661,34 +670,34 @@ fn directories_put_into_a_tree_outlive_the_snapshot_they_come_from() {
     assert_sound(&store);
 }
 
-/// Role: works on a store with little memory.
+/// Role: verifies, collects or rebuilds a store with little memory.
 pub(crate) fn work_with_little_memory(arguments: &[&str]) {
-    let [path, work] = arguments else { panic!("store, work") };
-    // Threads and their stacks exist before memory is limited.
+    let [path, operation] = arguments else { panic!("store, work") };
+    // The thread pool starts its threads before memory is limited.
     let (_home, small) = new_store();
     assert_sound(&small);
     collect(&small);
     let store = Store::open(path).unwrap();
     limit_memory(32 << 20);
-    match *work {
+    match *operation {
         "verify" => assert_sound(&store),
         "collect" => drop(collect(&store)),
         "rebuild" => {
             drop(store);
             drop(Store::rebuild_index(path).unwrap());
         }
-        other => panic!("there is no work `{other}`"),
+        other => panic!("there is no operation `{other}`"),
     }
     say("done");
 }
 
-/// Limits the additional memory of this process to `bytes`.
+/// Limits the additional memory of this process to `more` bytes.
 fn limit_memory(more: u64) {
-    // Other systems do not support this.
+    // Systems other than Linux do not have this file.
     let Ok(status) = fs::read_to_string("/proc/self/status") else { return };
     let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap();
-    let taken: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
-    let limit = Some(taken * 1024 + more);
+    let used: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    let limit = Some(used * 1024 + more);
     setrlimit(Resource::Data, Rlimit { current: limit, maximum: limit }).unwrap();
 }
 
@@ -706,14 +715,14 @@ fn a_log_larger_than_memory_is_verified_collected_and_rebuilt() {
     assert!(pack_bytes(&path) > 90 * MIB as u64);
     let copy = home.path().join("copy");
     copy_directory(&path, &copy);
-    for (path, work) in [(&path, "verify"), (&path, "collect"), (&copy, "rebuild")] {
-        let ended = ChildProcess::start("work-with-little-memory", &[text(path), work]).finish();
-        assert_eq!(ended.lines, ["done"], "{work}: {}", ended.stderr);
+    for (path, operation) in [(&path, "verify"), (&path, "collect"), (&copy, "rebuild")] {
+        let output = ChildProcess::start("work-with-little-memory", &[text(path), operation]).finish();
+        assert_eq!(output.lines, ["done"], "{operation}: {}", output.stderr);
         assert_eq!(Store::open(path).unwrap().episode(&episode.id).unwrap().unwrap().visits, 195);
     }
 }
 
-/// Number of objects in a transaction of a garbage collection.
+/// Maximum number of objects that one transaction of a garbage collection changes.
 const BATCH: u64 = 4096;
 
 /// Role: runs one garbage collection.
@@ -722,7 +731,7 @@ pub(crate) fn collect_once(arguments: &[&str]) {
     collect(&Store::open(path).unwrap());
 }
 
-/// Returns directories with a file each, and files that stay when the directories are removed.
+/// Returns a tree with 7000 files below `gone`, each in a directory of its own, and 5000 files in `kept`.
 fn large_tree(store: &Store) -> VirtualTree {
     let mut tree = store.empty_tree().unwrap();
     for number in 0..7000 {
@@ -734,8 +743,8 @@ fn large_tree(store: &Store) -> VirtualTree {
     tree
 }
 
-/// Returns a closed store with a snapshot of a large tree, and another of its remaining part.
-fn with_large_tree() -> (tempfile::TempDir, std::path::PathBuf, [SnapshotId; 2]) {
+/// Returns a closed store with two snapshots: one of the whole large tree, and one without `gone`.
+fn store_with_large_tree() -> (tempfile::TempDir, std::path::PathBuf, [SnapshotId; 2]) {
     let (home, store) = new_store();
     let mut tree = large_tree(&store);
     let all = tree.commit(buffered("all")).unwrap().id;
@@ -745,30 +754,30 @@ fn with_large_tree() -> (tempfile::TempDir, std::path::PathBuf, [SnapshotId; 2])
     (home, path, [all, kept])
 }
 
-/// Returns the same store after the first one was removed: there are more dead nodes, dead chunks, and live
-/// objects next to them than fit into a transaction.
-fn mostly_dead() -> (tempfile::TempDir, std::path::PathBuf, SnapshotId) {
-    let (home, path, [all, kept]) = with_large_tree();
+/// Returns the store of [`store_with_large_tree`] without its first snapshot. The dead nodes, the dead chunks, and the
+/// live objects in the same packs are each too many for one transaction.
+fn store_with_mostly_garbage() -> (tempfile::TempDir, std::path::PathBuf, SnapshotId) {
+    let (home, path, [all, kept]) = store_with_large_tree();
     Store::open(&path).unwrap().remove_snapshots(&[all]).unwrap();
     (home, path, kept)
 }
 
-/// Checks that all objects below nodes that are not condemned are live.
+/// After each transaction, all objects below a live node must be live.
 #[test]
-fn a_tree_committed_between_the_transactions_of_a_collection_keeps_its_content() {
-    let (home, original, [all, _]) = with_large_tree();
+fn a_tree_that_is_committed_between_the_transactions_of_a_collection_keeps_its_content() {
+    let (home, original, [all, _]) = store_with_large_tree();
     let copy = home.path().join("copy");
     for visit in 1..=3 {
         drop(fs::remove_dir_all(&copy));
         copy_directory(&original, &copy);
         let store = Store::open(&copy).unwrap();
-        let mut held = store.restore(&all).unwrap();
+        let mut tree = store.restore(&all).unwrap();
         store.remove_snapshots(&[all]).unwrap();
         let plan = format!("gc-condemned-batch=kill@{visit}");
         ChildProcess::start_failing("collect-once", &[text(&copy)], &plan).finish().assert_killed();
-        held.write("more", "x").unwrap();
-        let again = held.commit(buffered("again")).unwrap();
-        drop(held);
+        tree.write("more", "x").unwrap();
+        let again = tree.commit(buffered("again")).unwrap();
+        drop(tree);
         for _ in 0..2 {
             collect(&store);
             assert_sound(&store);
@@ -778,11 +787,11 @@ fn a_tree_committed_between_the_transactions_of_a_collection_keeps_its_content()
     }
 }
 
-/// After each transaction of a garbage collection the store is consistent, and commits can build on dead
-/// objects that are left.
+/// After each transaction of a garbage collection, the store is consistent, and commits can use the remaining dead
+/// objects.
 #[test]
 fn a_collection_killed_between_its_transactions_leaves_a_consistent_store() {
-    let (home, original, kept) = mostly_dead();
+    let (home, original, kept) = store_with_mostly_garbage();
     let dead = {
         let store = Store::open(&original).unwrap();
         store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap().dead_objects
@@ -802,8 +811,9 @@ fn a_collection_killed_between_its_transactions_leaves_a_consistent_store() {
         ChildProcess::start_failing("collect-once", &[text(&copy)], plan).finish().assert_killed();
         let store = Store::open(&copy).unwrap();
         assert_sound(&store);
-        let left = store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap().dead_objects;
-        assert_eq!(left, dead - condemned, "{plan}");
+        let remaining =
+            store.collect_garbage(&GcOptions { dry_run: true }, &NoProgress).unwrap().dead_objects;
+        assert_eq!(remaining, dead - condemned, "{plan}");
         let again = large_tree(&store).commit(buffered("again")).unwrap();
         for _ in 0..2 {
             collect(&store);
@@ -819,12 +829,12 @@ fn a_collection_killed_between_its_transactions_leaves_a_consistent_store() {
 
 #[test]
 fn objects_are_moved_in_several_transactions() {
-    let (_home, path, kept) = mostly_dead();
+    let (_home, path, kept) = store_with_mostly_garbage();
     let before = pack_bytes(&path);
     ChildProcess::start_failing("collect-once", &[text(&path)], "gc-moved-batch=kill")
         .finish()
         .assert_killed();
-    // The old pack and the new one exist and are in use.
+    // The old pack and the new pack exist, and the index refers to both.
     assert!(pack_bytes(&path) > before);
     let store = Store::open(&path).unwrap();
     assert_sound(&store);

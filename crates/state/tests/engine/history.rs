@@ -1,4 +1,4 @@
-//! Walking along the history of snapshots, and finding snapshots.
+//! Tests of the history of snapshots (walks along parents, common ancestors), of references and of snapshot records.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,20 @@ use workspace_state::{
 
 use crate::support::{collect, commit_file, message, new_store};
 
+/// Commits a snapshot with these parents.
 fn commit(store: &Store, parents: &[SnapshotId]) -> SnapshotId {
     let mut tree = store.empty_tree().unwrap();
     tree.write("file", format!("{parents:?}")).unwrap();
     tree.commit(NewSnapshot { parents: parents.to_vec(), ..message("step") }).unwrap().id
 }
 
+/// Returns the history of a snapshot.
 fn walk(store: &Store, from: SnapshotId) -> Vec<SnapshotId> {
     store.history(&from).unwrap().map(|snapshot| snapshot.unwrap().id).collect()
 }
 
 #[test]
-fn a_history_is_walked_newest_first_and_once() {
+fn a_history_has_each_snapshot_once_and_the_newest_first() {
     let (_home, store) = new_store();
     let root = commit(&store, &[]);
     let left = commit(&store, &[root]);
@@ -46,7 +48,7 @@ fn a_history_skips_removed_snapshots() {
 }
 
 #[test]
-fn the_common_ancestor_is_the_newest() {
+fn the_common_ancestor_is_the_newest_one() {
     let (_home, store) = new_store();
     let root = commit(&store, &[]);
     let base = commit(&store, &[root]);
@@ -60,12 +62,12 @@ fn the_common_ancestor_is_the_newest() {
     assert_eq!(common(root, left), Some(root));
     assert_eq!(common(left, left), Some(left));
     assert_eq!(common(left, elsewhere), None);
-    // Criss-cross: each side has merged the other's first step; either of them is a newest ancestor.
+    // Both sides have merged `left` and `right`, so both are nearest common ancestors. The newer one is returned.
     let left_merge = commit(&store, &[left, right]);
     let right_merge = commit(&store, &[right, left]);
     assert_eq!(common(left_merge, right_merge), Some(right));
     assert_eq!(common(left_merge, right), Some(right));
-    // One side is far behind the other.
+    // One side has many more snapshots than the other.
     let mut far = left_merge;
     for _ in 0..50 {
         far = commit(&store, &[far]);
@@ -75,7 +77,7 @@ fn the_common_ancestor_is_the_newest() {
 }
 
 #[test]
-fn a_wrong_clock_does_not_hide_the_nearest_common_ancestor() {
+fn wrong_times_do_not_change_the_common_ancestor() {
     let (_home, store) = new_store();
     let commit_at = |parents: &[SnapshotId], time: i64| {
         let mut tree = store.empty_tree().unwrap();
@@ -83,7 +85,7 @@ fn a_wrong_clock_does_not_hide_the_nearest_common_ancestor() {
         let new = NewSnapshot { parents: parents.to_vec(), time: Some(Timestamp(time)), ..message("step") };
         tree.commit(new).unwrap().id
     };
-    // The root claims to be newer than its descendants.
+    // According to its time, the root is newer than some of its descendants.
     let root = commit_at(&[], 1_000);
     let base = commit_at(&[root], 5);
     let left = commit_at(&[base, root], 2_000);
@@ -93,7 +95,7 @@ fn a_wrong_clock_does_not_hide_the_nearest_common_ancestor() {
 }
 
 #[test]
-fn a_name_an_id_or_the_start_of_one_names_a_snapshot() {
+fn a_snapshot_is_found_by_reference_by_id_and_by_a_prefix_of_its_id() {
     let (_home, store) = new_store();
     let ids: Vec<SnapshotId> =
         (0..30).map(|number| commit_file(&store, "f", number.to_string()).id).collect();
@@ -104,19 +106,21 @@ fn a_name_an_id_or_the_start_of_one_names_a_snapshot() {
         assert_eq!(resolve(&id.to_string()), Resolution::One(*id));
         assert_eq!(resolve(&id.to_string().to_uppercase()), Resolution::One(*id));
         assert_eq!(resolve(&id.to_string().replace('-', "")), Resolution::One(*id));
-        let almost = &id.to_string()[..35];
-        assert_eq!(resolve(almost), Resolution::One(*id), "{almost}");
+        let prefix = &id.to_string()[..35];
+        assert_eq!(resolve(prefix), Resolution::One(*id), "{prefix}");
     }
-    let Resolution::Ambiguous(some) = resolve(&ids[0].to_string()[..6]) else { panic!("not ambiguous") };
-    assert!(some.len() > 1 && some.iter().all(|id| ids.contains(id)));
-    for nothing in ["", "0", "nothing", "ffffffff", "\0", "../x", &"a".repeat(1000), "é", "-", "----"] {
-        assert_eq!(resolve(nothing), Resolution::None, "{nothing:?}");
+    let Resolution::Ambiguous(candidates) = resolve(&ids[0].to_string()[..6]) else {
+        panic!("not ambiguous")
+    };
+    assert!(candidates.len() > 1 && candidates.iter().all(|id| ids.contains(id)));
+    for unknown in ["", "0", "nothing", "ffffffff", "\0", "../x", &"a".repeat(1000), "é", "-", "----"] {
+        assert_eq!(resolve(unknown), Resolution::None, "{unknown:?}");
     }
     assert_eq!(resolve(&SnapshotId::generate().to_string()), Resolution::None);
 }
 
 #[test]
-fn a_reference_named_like_an_id_wins() {
+fn a_reference_whose_name_is_an_id_takes_precedence_over_the_id() {
     let (_home, store) = new_store();
     let (a, b) = (commit_file(&store, "f", "a").id, commit_file(&store, "f", "b").id);
     store.set_reference(&a.to_string(), Expect::Absent, b, Durability::Buffered).unwrap();
@@ -124,7 +128,7 @@ fn a_reference_named_like_an_id_wins() {
 }
 
 #[test]
-fn snapshot_records_survive_reopening_and_rebuilding() {
+fn snapshot_records_are_kept_when_a_store_is_reopened_and_rebuilt() {
     let (_home, store) = new_store();
     let labels = BTreeMap::from([
         (String::new(), String::new()),
@@ -133,7 +137,7 @@ fn snapshot_records_survive_reopening_and_rebuilding() {
     ]);
     let mut tree = store.empty_tree().unwrap();
     tree.write("f", "x").unwrap();
-    let made = tree
+    let snapshot = tree
         .commit(NewSnapshot {
             author: "Ada <ada@example.org>".to_owned(),
             message: "a\n\nb".to_owned(),
@@ -145,20 +149,20 @@ fn snapshot_records_survive_reopening_and_rebuilding() {
         .unwrap();
     drop(tree);
     let path = store.path().to_owned();
-    let references = [("a/b.c-d_e".to_owned(), made.id), ("z".to_owned(), made.id)];
+    let references = [("a/b.c-d_e".to_owned(), snapshot.id), ("z".to_owned(), snapshot.id)];
     drop(store);
     let store = Store::open(&path).unwrap();
-    assert_eq!(store.snapshots().unwrap(), std::slice::from_ref(&made));
+    assert_eq!(store.snapshots().unwrap(), std::slice::from_ref(&snapshot));
     assert_eq!(store.references().unwrap(), references);
     drop(store);
     let store = Store::rebuild_index(&path).unwrap();
-    assert_eq!(store.snapshots().unwrap(), std::slice::from_ref(&made));
+    assert_eq!(store.snapshots().unwrap(), std::slice::from_ref(&snapshot));
     assert_eq!(store.references().unwrap(), references);
-    assert_eq!(store.snapshots_with_tree(&made.tree).unwrap(), [made.id]);
+    assert_eq!(store.snapshots_with_tree(&snapshot.tree).unwrap(), [snapshot.id]);
 }
 
 #[test]
-fn references_move_only_from_where_they_are_expected() {
+fn references_are_set_only_if_their_target_is_the_expected_one() {
     let (_home, store) = new_store();
     let (a, b) = (commit_file(&store, "f", "a").id, commit_file(&store, "f", "b").id);
     let set = |expect, to| store.set_reference("r", expect, to, Durability::Buffered);

@@ -1,4 +1,8 @@
-//! Hostile trees and directories: refused or contained.
+//! Tests with hostile trees and directories: impossible names, symlinks, deep trees, inaccessible directories. They are
+//! refused, or cannot affect files outside of the directory.
+//!
+//! A *role* is a function that a child process runs (`child.rs`). A *failpoint*, set as `NAME=ACTION@VISIT`, is a named
+//! place in the source at which a test kills, stops or pauses the child, or lets a write fail.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -21,12 +25,12 @@ fn forced() -> CheckoutOptions {
     CheckoutOptions { force: true, ..CheckoutOptions::default() }
 }
 
-/// Names that would lead out of a directory, or that are impossible.
+/// Names that would lead out of a directory, or that no file can have.
 const BAD_NAMES: &[&[u8]] =
     &[b"", b".", b"..", b"/", b"a/b", b"../x", b"/etc/passwd", b"a/../../x", b"x\0y", b"\0", b"a/", b"./a"];
 
 #[test]
-fn a_stored_tree_with_an_impossible_name_is_undecodable_for_everyone() {
+fn no_operation_decodes_a_stored_tree_with_an_impossible_name() {
     let (home, store) = new_store();
     let outside = home.path().join("outside");
     fs::create_dir(&outside).unwrap();
@@ -55,6 +59,7 @@ fn a_stored_tree_with_an_impossible_name_is_undecodable_for_everyone() {
     assert_sound(&store);
 }
 
+/// Returns the names in a directory, sorted.
 fn names(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(directory)
         .unwrap()
@@ -65,7 +70,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn entries_twice_or_out_of_order_are_undecodable() {
+fn a_tree_with_repeated_or_unsorted_entries_is_not_decoded() {
     let (home, store) = new_store();
     let file = || RawEntry::File(b"x".to_vec());
     for raw in [
@@ -94,7 +99,7 @@ fn impossible_symlink_targets_are_refused() {
 }
 
 #[test]
-fn the_virtual_tree_takes_no_name_that_leaves_it() {
+fn a_virtual_tree_refuses_paths_that_lead_out_of_it() {
     let (_home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
     tree.write("there", "x").unwrap();
@@ -120,7 +125,8 @@ fn the_virtual_tree_takes_no_name_that_leaves_it() {
     assert_eq!(tree.read("etc/passwd").unwrap(), b"mine");
 }
 
-/// `a` is a symlink out of the directory in the first snapshot and a directory with a file in the second.
+/// Commits two snapshots: `a` is a symlink to `outside` in the first one, and a directory with a file in the second
+/// one.
 fn link_then_directory(store: &Store, outside: &Path) -> (Snapshot, Snapshot) {
     let mut tree = store.empty_tree().unwrap();
     tree.symlink("a", text(outside)).unwrap();
@@ -135,7 +141,7 @@ fn link_then_directory(store: &Store, outside: &Path) -> (Snapshot, Snapshot) {
 }
 
 #[test]
-fn a_file_behind_a_symlink_of_an_earlier_snapshot_stays_inside() {
+fn a_directory_that_replaces_a_symlink_is_written_inside() {
     let (home, store) = new_store();
     let (outside, out) = (home.path().join("outside"), home.path().join("out"));
     fs::create_dir(&outside).unwrap();
@@ -153,7 +159,7 @@ fn a_file_behind_a_symlink_of_an_earlier_snapshot_stays_inside() {
 }
 
 #[test]
-fn a_symlink_put_where_a_directory_should_be_is_never_followed() {
+fn a_checkout_never_follows_a_symlink_that_replaced_a_directory() {
     let (home, store) = new_store();
     let outside = home.path().join("outside");
     let mut tree = store.empty_tree().unwrap();
@@ -165,7 +171,7 @@ fn a_symlink_put_where_a_directory_should_be_is_never_followed() {
     tree.write("d/sub/new", "second").unwrap();
     tree.remove("d/sub/gone").unwrap();
     let second = tree.commit(message("second")).unwrap();
-    for (number, victim) in ["d", "d/sub"].into_iter().enumerate() {
+    for (number, replaced) in ["d", "d/sub"].into_iter().enumerate() {
         for force in [false, true] {
             drop(fs::remove_dir_all(&outside));
             fs::create_dir_all(outside.join("sub")).unwrap();
@@ -175,27 +181,27 @@ fn a_symlink_put_where_a_directory_should_be_is_never_followed() {
             let precious = describe(&outside);
             let out = home.path().join(format!("out{number}{force}"));
             check_out(&store, &first, &out).unwrap();
-            fs::remove_dir_all(out.join(victim)).unwrap();
-            symlink(&outside, out.join(victim)).unwrap();
+            fs::remove_dir_all(out.join(replaced)).unwrap();
+            symlink(&outside, out.join(replaced)).unwrap();
             let options = CheckoutOptions { force, ..CheckoutOptions::default() };
             let result = checkout(&store, &second, &out, &options, &NoProgress);
-            assert_eq!(describe(&outside), precious, "written through {victim}, force {force}");
+            assert_eq!(describe(&outside), precious, "written through {replaced}, force {force}");
             if force {
                 result.unwrap();
                 assert_eq!(fs::read(out.join("d/sub/change")).unwrap(), b"second");
                 assert!(!out.join("d/sub/gone").exists());
-                assert!(fs::symlink_metadata(out.join(victim)).unwrap().is_dir());
+                assert!(fs::symlink_metadata(out.join(replaced)).unwrap().is_dir());
             } else {
                 let error = result.unwrap_err();
                 let DirectoryError::LocalEdits { paths, .. } = &error else { panic!("{error}") };
-                assert_eq!(paths, &[PathBuf::from(victim)]);
+                assert_eq!(paths, &[PathBuf::from(replaced)]);
             }
         }
     }
 }
 
 #[test]
-fn a_snapshot_of_a_directory_never_follows_a_symlink_either() {
+fn a_snapshot_of_a_directory_never_follows_a_symlink() {
     let (home, store) = new_store();
     let (work, outside) = (home.path().join("work"), home.path().join("outside"));
     fs::create_dir_all(&work).unwrap();
@@ -208,9 +214,9 @@ fn a_snapshot_of_a_directory_never_follows_a_symlink_either() {
     assert_eq!((report.files, report.directories, report.symlinks), (0, 0, 3));
 }
 
-/// A file that changes into a symlink, and back, while snapshots are taken.
+/// Another thread replaces a file with a symlink, and back, while snapshots are taken.
 #[test]
-fn a_file_swapped_for_a_symlink_meanwhile_is_never_read_through() {
+fn a_snapshot_never_follows_a_symlink_that_replaces_a_file_concurrently() {
     let (home, store) = new_store();
     let (work, secret) = (home.path().join("work"), home.path().join("secret"));
     fs::create_dir(&work).unwrap();
@@ -236,9 +242,9 @@ fn a_file_swapped_for_a_symlink_meanwhile_is_never_read_through() {
     });
 }
 
-/// Directories that are moved while a checkout writes into them.
+/// Another thread replaces a directory with a symlink, and back, while a checkout writes into the directory.
 #[test]
-fn a_directory_swapped_for_a_symlink_meanwhile_is_never_written_through() {
+fn a_checkout_never_follows_a_symlink_that_replaces_a_directory_concurrently() {
     let (home, store) = new_store();
     let (out, outside) = (home.path().join("out"), home.path().join("outside"));
     fs::create_dir(&outside).unwrap();
@@ -279,8 +285,8 @@ fn colliding_names_are_reported() {
     let disk = home.path().join("disk");
     fs::create_dir(&disk).unwrap();
     let Some(_mounted) = CaseFolding::mount(home.path(), &disk) else {
-        // No file system here folds case. A file in the way gives the same error of the kernel.
-        return collision_with_a_file_in_the_way();
+        // This kernel does not support case folding. A file that is created meanwhile gives the same error.
+        return assert_collision_with_a_new_file();
     };
     let (_store_home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
@@ -291,21 +297,22 @@ fn colliding_names_are_reported() {
     assert!(matches!(error, DirectoryError::Collision { .. }), "{error}");
 }
 
-/// An ext4 image with case folding, if the kernel supports it.
+/// Mounted ext4 image with a case-insensitive directory `out`; unmounted when it is dropped.
 struct CaseFolding(PathBuf);
 
 impl CaseFolding {
-    fn mount(home: &Path, at: &Path) -> Option<Self> {
+    /// Creates and mounts the image. Returns `None` if that is not supported or not permitted.
+    fn mount(home: &Path, mount_point: &Path) -> Option<Self> {
         let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
         let image = home.join("image");
         fs::File::create(&image).ok()?.set_len(16 << 20).ok()?;
-        let made =
+        let is_created =
             run(Command::new("mkfs.ext4").args(["-q", "-O", "casefold", "-E", "encoding=utf8"]).arg(&image));
-        if !made || !run(Command::new("mount").arg("-o").arg("loop").arg(&image).arg(at)) {
+        if !is_created || !run(Command::new("mount").arg("-o").arg("loop").arg(&image).arg(mount_point)) {
             return None;
         }
-        let mounted = Self(at.to_owned());
-        let out = at.join("out");
+        let mounted = Self(mount_point.to_owned());
+        let out = mount_point.join("out");
         fs::create_dir(&out).ok()?;
         run(Command::new("chattr").arg("+F").arg(&out)).then_some(mounted)
     }
@@ -317,8 +324,9 @@ impl Drop for CaseFolding {
     }
 }
 
-/// A colliding name: it does not exist when it is checked, but exists when it is created.
-fn collision_with_a_file_in_the_way() {
+/// Asserts that a checkout reports a collision if a file does not exist when the checkout looks, but exists when the
+/// checkout creates it.
+fn assert_collision_with_a_new_file() {
     let (home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
     tree.write("file", "x").unwrap();
@@ -329,13 +337,13 @@ fn collision_with_a_file_in_the_way() {
     child.wait_until_stopped();
     fs::write(out.join("file"), "mine").unwrap();
     child.signal(Signal::CONT);
-    let ended = child.finish();
-    assert!(ended.stderr.contains("Collision"), "{}", ended.stderr);
+    let output = child.finish();
+    assert!(output.stderr.contains("Collision"), "{}", output.stderr);
     assert_eq!(fs::read(out.join("file")).unwrap(), b"mine", "what was in the way was replaced");
 }
 
 #[test]
-fn a_file_named_like_a_leftover_of_a_checkout_is_a_file() {
+fn a_file_with_the_name_of_a_temporary_file_is_kept() {
     let (home, store) = new_store();
     let out = home.path().join("out");
     let mut tree = store.empty_tree().unwrap();
@@ -351,7 +359,7 @@ fn a_file_named_like_a_leftover_of_a_checkout_is_a_file() {
 }
 
 #[test]
-fn names_as_long_as_linux_takes_them_come_back() {
+fn names_of_the_maximum_length_are_kept() {
     let (home, store) = new_store();
     let (work, out) = (home.path().join("work"), home.path().join("out"));
     fs::create_dir(&work).unwrap();
@@ -360,15 +368,15 @@ fn names_as_long_as_linux_takes_them_come_back() {
     fs::create_dir(work.join(&long)).unwrap();
     fs::write(work.join(&long).join(&long), "long").unwrap();
     symlink(&long, work.join("link")).unwrap();
-    let taken = snapshot(&store, &work).snapshot;
-    check_out(&store, &taken, &out).unwrap();
+    let snapshot = snapshot(&store, &work).snapshot;
+    check_out(&store, &snapshot, &out).unwrap();
     assert_eq!(describe(&out), describe(&work));
 }
 
-/// Creates a directory `depth` levels deep with a file at its end, without paths that are too long.
-fn deep_directory(at: &Path, depth: usize) {
-    fs::create_dir_all(at).unwrap();
-    let mut fd = rustix::fs::open(at, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+/// Creates `depth` nested directories with a file in the innermost one. Uses no path that is too long for the kernel.
+fn deep_directory(top: &Path, depth: usize) {
+    fs::create_dir_all(top).unwrap();
+    let mut fd = rustix::fs::open(top, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
     for _ in 0..depth {
         rustix::fs::mkdirat(&fd, "directory", rustix::fs::Mode::RWXU).unwrap();
         let flags = rustix::fs::OFlags::DIRECTORY;
@@ -380,30 +388,30 @@ fn deep_directory(at: &Path, depth: usize) {
 }
 
 #[test]
-fn a_thousand_levels_survive_the_round_trip() {
+fn a_thousand_levels_of_directories_are_kept() {
     let (home, store) = new_store();
     let (work, out) = (home.path().join("work"), home.path().join("out"));
     deep_directory(&work, 1000);
-    let taken = snapshot(&store, &work);
-    assert_eq!((taken.files, taken.directories), (1, 1000));
+    let report = snapshot(&store, &work);
+    assert_eq!((report.files, report.directories), (1, 1000));
     let path = "directory/".repeat(1000) + "bottom";
-    let mut tree = store.restore(&taken.snapshot.id).unwrap();
+    let mut tree = store.restore(&report.snapshot.id).unwrap();
     assert_eq!(tree.read(&path).unwrap(), b"reached");
     tree.write(&path, "changed").unwrap();
     let changed = tree.commit(message("changed")).unwrap();
     drop(tree);
-    let trees = [&taken.snapshot, &changed].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
+    let trees = [&report.snapshot, &changed].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
     let differences = diff(&trees[0], &trees[1]).unwrap();
     assert_eq!(differences.len(), 1);
     assert_eq!(differences[0].path, path.as_bytes());
     assert!(matches!(differences[0].kind, DifferenceKind::Modified));
     drop(trees);
-    check_out(&store, &taken.snapshot, &out).unwrap();
+    check_out(&store, &report.snapshot, &out).unwrap();
     check_out(&store, &changed, &out).unwrap();
     assert_eq!(snapshot(&store, &out).snapshot.tree, changed.tree);
     collect(&store);
     assert_sound(&store);
-    // The clean-up of `tempfile` recurses through paths that are too long.
+    // `tempfile` cannot remove these directories, because their paths are too long.
     for directory in [&work, &out] {
         assert!(Command::new("rm").arg("-rf").arg(directory).status().unwrap().success());
     }
@@ -421,10 +429,13 @@ fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
     let deep = "d/".repeat(1024) + "file";
     let error = tree.write(&deep, "x").unwrap_err();
     assert!(matches!(error, TreeError::TooDeep { .. }), "{error}");
-    // The message is readable.
-    let said = error.to_string();
-    assert!(said.len() < 500 && said.contains("d/file") && said.contains("1024"), "{said}");
-    // A tree that another program wrote is detected when it is used.
+    // The path is shortened in the message.
+    let message_text = error.to_string();
+    assert!(
+        message_text.len() < 500 && message_text.contains("d/file") && message_text.contains("1024"),
+        "{message_text}"
+    );
+    // A stored tree that is too deep is detected when it is checked out.
     let half = "d/".repeat(600) + "file";
     tree.write(&half, "x").unwrap();
     let first = tree.commit(message("half")).unwrap();
@@ -432,7 +443,7 @@ fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
     let error = check_out(&store, &deep, &home.path().join("out")).unwrap_err();
     assert!(matches!(error, DirectoryError::TooDeep { .. }), "{error}");
     assert!(Command::new("rm").arg("-rf").arg(home.path().join("out")).status().unwrap().success());
-    // Whatever the depth, the stack does not overflow.
+    // The stack does not overflow at any depth.
     let last = commit_nested(&store, &deep, 20_000).unwrap();
     let entry = Tree::of_snapshot(&store, &last).unwrap().entry("d").unwrap().unwrap();
     let error = store.empty_tree().unwrap().graft("d/d", &entry, "d").unwrap_err();
@@ -450,7 +461,7 @@ fn a_tree_deeper_than_the_limit_is_refused_everywhere() {
 }
 
 #[test]
-fn a_directory_without_times_is_not_taken_for_empty() {
+fn a_directory_without_times_is_not_checked_out_as_empty() {
     let (home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
     tree.write("file", "x").unwrap();
@@ -471,7 +482,7 @@ fn a_directory_without_times_is_not_taken_for_empty() {
 }
 
 #[test]
-fn a_directory_is_not_moved_to_where_its_entries_are_too_deep() {
+fn a_directory_is_not_moved_if_its_entries_would_be_too_deep() {
     let (_home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
     // The file has 601 names, of which `d` is the first.
@@ -485,10 +496,10 @@ fn a_directory_is_not_moved_to_where_its_entries_are_too_deep() {
     assert!(matches!(error, TreeError::TooDeep { .. }), "{error}");
     grafted.graft(below(423), &entry, "d").unwrap();
     let stored = store.restore(&first.id).unwrap();
-    // The same as changes in memory, with a part that is in the store.
+    // `d` is changed in memory, but its deepest entry is in the store.
     let mut changed = stored.clone();
     changed.write("d/d/d/new", "x").unwrap();
-    // The deepest entry is in memory.
+    // All of `d` is in memory.
     let mut new = store.empty_tree().unwrap();
     new.write("d/".repeat(600) + "file", "x").unwrap();
     for mut tree in [stored, changed, new] {
@@ -508,16 +519,16 @@ fn a_directory_is_not_moved_to_where_its_entries_are_too_deep() {
 }
 
 #[test]
-fn a_hundred_thousand_entries_in_one_directory_come_back() {
+fn a_directory_with_a_hundred_thousand_entries_is_kept() {
     let (home, store) = new_store();
     let count = if is_full_run() { 100_000 } else { 20_000 };
     let mut tree = store.empty_tree().unwrap();
     for number in 0..count {
-        tree.write(format!("crowd/{number:06}"), "same").unwrap();
+        tree.write(format!("many/{number:06}"), "same").unwrap();
     }
     let all = tree.commit(message("all")).unwrap();
-    tree.remove("crowd/001234").unwrap();
-    tree.write("crowd/newcomer", "new").unwrap();
+    tree.remove("many/001234").unwrap();
+    tree.write("many/new", "new").unwrap();
     let changed = tree.commit(message("changed")).unwrap();
     let trees = [&all, &changed].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
     assert_eq!(diff(&trees[0], &trees[1]).unwrap().len(), 2);
@@ -525,27 +536,27 @@ fn a_hundred_thousand_entries_in_one_directory_come_back() {
     let out = home.path().join("out");
     check_out(&store, &all, &out).unwrap();
     check_out(&store, &changed, &out).unwrap();
-    assert_eq!(fs::read_dir(out.join("crowd")).unwrap().count(), count);
+    assert_eq!(fs::read_dir(out.join("many")).unwrap().count(), count);
     assert_eq!(snapshot(&store, &out).snapshot.tree, changed.tree);
     assert_sound(&store);
 }
 
 #[test]
-fn set_id_bits_are_kept_in_the_tree_and_dropped_on_checkout_unless_asked_for() {
+fn set_id_bits_are_kept_in_the_tree_and_dropped_on_checkout_by_default() {
     let (home, store) = new_store();
     let (work, out) = (home.path().join("work"), home.path().join("out"));
     fs::create_dir_all(work.join("shared")).unwrap();
     fs::write(work.join("tool"), "#!/bin/sh\n").unwrap();
     fs::set_permissions(work.join("tool"), fs::Permissions::from_mode(0o6755)).unwrap();
     fs::set_permissions(work.join("shared"), fs::Permissions::from_mode(0o2775)).unwrap();
-    let taken = snapshot(&store, &work).snapshot;
-    assert_eq!(store.restore(&taken.id).unwrap().stat("tool").unwrap().mode, 0o6755);
+    let snapshot = snapshot(&store, &work).snapshot;
+    assert_eq!(store.restore(&snapshot.id).unwrap().stat("tool").unwrap().mode, 0o6755);
     let mode = |path: &str| fs::metadata(out.join(path)).unwrap().mode() & 0o7777;
-    check_out(&store, &taken, &out).unwrap();
+    check_out(&store, &snapshot, &out).unwrap();
     assert_eq!((mode("tool"), mode("shared")), (0o755, 0o775));
     fs::remove_dir_all(&out).unwrap();
     let keep = CheckoutOptions { keep_set_id: true, force: true, ..CheckoutOptions::default() };
-    checkout(&store, &taken, &out, &keep, &NoProgress).unwrap();
+    checkout(&store, &snapshot, &out, &keep, &NoProgress).unwrap();
     assert_eq!((mode("tool"), mode("shared")), (0o6755, 0o2775));
 }
 
@@ -574,7 +585,7 @@ pub(crate) fn snapshot_unreadable(arguments: &[&str]) {
         assert!(skipped.reason == SkipReason::NoPermission && skipped.reason.is_loss(), "{skipped:?}");
     }
     assert_eq!(report.files, 1);
-    // A tree whose modes deny access to its owner can be checked out and switched from.
+    // A tree whose modes deny access to the owner can be checked out, and another tree afterwards.
     let mut tree = store.empty_tree().unwrap();
     tree.write("closed/deeper/file", "first").unwrap();
     tree.write("locked", "first").unwrap();
@@ -597,13 +608,13 @@ pub(crate) fn snapshot_unreadable(arguments: &[&str]) {
         fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
     }
     assert_eq!(fs::read(out.join("closed/deeper/file")).unwrap(), b"first");
-    say("fine");
+    say("done");
 }
 
-/// Runs a role as an ordinary user in its own directory, which is its argument.
+/// Returns the command that runs a role as an ordinary user. `home` is the argument of the role.
 fn as_ordinary_user(role: &str, home: &Path) -> Command {
     set_mode(home, 0o777);
-    // A directory in which an ordinary user can execute the test binary.
+    // An ordinary user may not be able to execute the test program in its original directory.
     let program = home.join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let command = if rustix::process::geteuid().is_root() {
@@ -620,20 +631,22 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
+/// Runs the command of a role, which must succeed.
 #[track_caller]
-fn assert_fine(command: Command) {
-    let ended = ChildProcess::run(command).finish();
-    ended.assert_success();
-    assert_eq!(ended.lines, ["fine"]);
+fn assert_role_succeeds(command: Command) {
+    let output = ChildProcess::run(command).finish();
+    output.assert_success();
+    assert_eq!(output.lines, ["done"]);
 }
 
 #[test]
-fn unreadable_files_are_reported_and_not_fatal() {
+fn a_snapshot_reports_unreadable_files_and_succeeds() {
     let home = tempfile::tempdir().unwrap();
-    assert_fine(as_ordinary_user("unreadable", home.path()));
+    assert_role_succeeds(as_ordinary_user("snapshot-unreadable", home.path()));
 }
 
-/// Returns files of one content, hard-linked if `link_label` is set, in directories of one mode.
+/// Commits files with the same content in directories with the same mode. If `link_label` is set, the files are hard
+/// links to one file.
 fn commit_in_directories(
     store: &Store,
     directories: &[&str],
@@ -655,25 +668,25 @@ fn commit_in_directories(
 }
 
 /// Role, as an ordinary user: creates hard links below directories that deny access to their owner.
-pub(crate) fn link_in_closed_directories(arguments: &[&str]) {
+pub(crate) fn link_in_inaccessible_directories(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
     let home = Path::new(home);
     let store = Store::open_or_create(home.join("store")).unwrap();
     for mode in [0o755, 0o555, 0o600, 0o300, 0o000] {
-        for link in [None, Some(7)] {
-            let out = home.join(format!("out-{mode:o}-{}", link.is_some()));
+        for link_label in [None, Some(7)] {
+            let out = home.join(format!("out-{mode:o}-{}", link_label.is_some()));
             for (files, content) in [
                 (&["p/q/a", "p/q/b"][..], "one"),
                 (&["p/q/a", "p/q/b", "p/q/c"], "one"),
                 (&["p/q/a", "p/q/b"], "two"),
             ] {
-                let made = commit_in_directories(&store, &["p/q", "p"], mode, files, content, link);
-                check_out(&store, &made, &out).unwrap();
-                assert_linked(&out, &["p", "p/q"], mode, files, content, link);
+                let snapshot = commit_in_directories(&store, &["p/q", "p"], mode, files, content, link_label);
+                check_out(&store, &snapshot, &out).unwrap();
+                assert_linked(&out, &["p", "p/q"], mode, files, content, link_label);
             }
         }
     }
-    say("fine");
+    say("done");
 }
 
 /// Role, as an ordinary user: creates hard links in two directories that cannot be listed.
@@ -683,14 +696,15 @@ pub(crate) fn link_between_unlisted_directories(arguments: &[&str]) {
     let store = Store::open_or_create(home.join("store")).unwrap();
     let (directories, files, out) = (["p1", "p2"], ["p1/a", "p2/b"], home.join("out"));
     for content in ["one", "two"] {
-        let made = commit_in_directories(&store, &directories, 0o300, &files, content, Some(7));
-        check_out(&store, &made, &out).unwrap();
+        let snapshot = commit_in_directories(&store, &directories, 0o300, &files, content, Some(7));
+        check_out(&store, &snapshot, &out).unwrap();
         assert_linked(&out, &directories, 0o300, &files, content, Some(7));
     }
-    say("fine");
+    say("done");
 }
 
-/// Checks the modes and times of directories, parents first, and the files in them.
+/// Asserts that directories (parents first) have this mode and the expected time, and that files have this content and,
+/// with a link label, are hard links to one file.
 #[track_caller]
 fn assert_linked(
     out: &Path,
@@ -698,17 +712,17 @@ fn assert_linked(
     mode: u16,
     files: &[&str],
     content: &str,
-    link: Option<u64>,
+    link_label: Option<u64>,
 ) {
     for path in directories {
         let found = fs::metadata(out.join(path)).unwrap();
         assert_eq!((found.mode() & 0o7777, found.mtime()), (u32::from(mode), 1_000_000_000), "{path}");
         set_mode(&out.join(path), 0o700);
     }
-    let names = if link.is_some() { files.len() as u64 } else { 1 };
+    let link_count = if link_label.is_some() { files.len() as u64 } else { 1 };
     for path in files {
         assert_eq!(fs::read_to_string(out.join(path)).unwrap(), content);
-        assert_eq!(fs::metadata(out.join(path)).unwrap().nlink(), names, "{path} of mode {mode:o}");
+        assert_eq!(fs::metadata(out.join(path)).unwrap().nlink(), link_count, "{path} of mode {mode:o}");
     }
     for path in directories.iter().rev() {
         set_mode(&out.join(path), u32::from(mode));
@@ -716,71 +730,71 @@ fn assert_linked(
 }
 
 #[test]
-fn inaccessible_directories_can_hold_hard_links() {
+fn hard_links_in_inaccessible_directories_are_kept() {
     let home = tempfile::tempdir().unwrap();
-    assert_fine(as_ordinary_user("link-in-closed-directories", home.path()));
+    assert_role_succeeds(as_ordinary_user("link-in-inaccessible-directories", home.path()));
 }
 
 #[test]
 fn hard_links_between_directories_that_cannot_be_listed_are_kept() {
     let home = tempfile::tempdir().unwrap();
-    assert_fine(as_ordinary_user("link-between-unlisted-directories", home.path()));
+    assert_role_succeeds(as_ordinary_user("link-between-unlisted-directories", home.path()));
 }
 
-/// Role, as an ordinary user: checks out one snapshot and then another, unless it is killed before.
+/// Role, as an ordinary user: checks out one snapshot and then another one. A test may kill it before the end.
 pub(crate) fn check_out_two(arguments: &[&str]) {
     let [home] = arguments else { panic!("directory") };
     let home = Path::new(home);
     let store = Store::open_or_create(home.join("store")).unwrap();
     for content in ["one", "two"] {
-        let made = commit_in_directories(&store, &["p/q", "p"], 0, &["p/q/file"], content, None);
-        check_out(&store, &made, &home.join("out")).unwrap();
+        let snapshot = commit_in_directories(&store, &["p/q", "p"], 0, &["p/q/file"], content, None);
+        check_out(&store, &snapshot, &home.join("out")).unwrap();
     }
-    say("fine");
+    say("done");
 }
 
-/// Returns the leftovers of a killed checkout in a directory.
-fn leftovers(directory: &Path) -> Vec<std::ffi::OsString> {
+/// Returns the temporary files of a killed checkout in a directory.
+fn temporary_files(directory: &Path) -> Vec<std::ffi::OsString> {
     let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_str().unwrap().starts_with(".workspace-new-")).collect()
 }
 
 #[test]
-fn leftovers_of_a_killed_checkout_are_removed_from_inaccessible_directories() {
+fn temporary_files_of_a_killed_checkout_are_removed_from_inaccessible_directories() {
     let home = tempfile::tempdir().unwrap();
     let out = home.path().join("out");
-    let (closed, theirs) = (out.join("p/q"), out.join("theirs"));
+    let (inaccessible, of_root) = (out.join("p/q"), out.join("of-root"));
     let mut killed = as_ordinary_user("check-out-two", home.path());
     killed.env("WORKSPACE_FAILPOINT", "checkout-named=kill@1");
     ChildProcess::run(killed).finish().assert_killed();
-    let left = leftovers(&closed);
-    assert_eq!(left.len(), 1);
+    let temporary = temporary_files(&inaccessible);
+    assert_eq!(temporary.len(), 1);
     for path in ["p/q", "p"] {
         set_mode(&out.join(path), 0);
     }
-    // Directories that only another user can read are not forgotten.
+    // The temporary file in a directory that only root can read stays, until root runs a checkout.
     let is_root = rustix::process::geteuid().is_root();
     if is_root {
-        fs::create_dir(&theirs).unwrap();
-        set_mode(&theirs, 0o700);
-        fs::write(theirs.join(&left[0]), "left").unwrap();
+        fs::create_dir(&of_root).unwrap();
+        set_mode(&of_root, 0o700);
+        fs::write(of_root.join(&temporary[0]), "left").unwrap();
     }
-    assert_fine(as_ordinary_user("check-out-two", home.path()));
+    assert_role_succeeds(as_ordinary_user("check-out-two", home.path()));
     if is_root {
-        assert_eq!(leftovers(&theirs).len(), 1);
+        assert_eq!(temporary_files(&of_root).len(), 1);
         check_out_two(&[text(home.path())]);
-        assert!(leftovers(&theirs).is_empty());
+        assert!(temporary_files(&of_root).is_empty());
     }
     for path in ["p", "p/q"] {
         assert_eq!(fs::metadata(out.join(path)).unwrap().mode() & 0o7777, 0);
         set_mode(&out.join(path), 0o700);
     }
-    assert!(leftovers(&closed).is_empty());
-    assert_eq!(fs::read_to_string(closed.join("file")).unwrap(), "two");
+    assert!(temporary_files(&inaccessible).is_empty());
+    assert_eq!(fs::read_to_string(inaccessible.join("file")).unwrap(), "two");
 }
 
 #[test]
-fn names_that_claim_to_be_one_file_and_differ_get_their_own_content() {
+fn files_with_equal_link_labels_but_different_content_are_not_linked() {
     let (home, store) = new_store();
     let out = home.path().join("out");
     let mut tree = store.empty_tree().unwrap();
@@ -796,9 +810,9 @@ fn names_that_claim_to_be_one_file_and_differ_get_their_own_content() {
     let read = |name: &str| fs::read_to_string(out.join(name)).unwrap();
     assert_eq!(["a", "b", "c", "d"].map(read), ["one", "one", "other", "one"]);
     assert_eq!(fs::metadata(out.join("d")).unwrap().mode() & 0o777, 0o600);
-    let names = ["a", "b", "c", "d"].map(inode);
-    let same = names.iter().filter(|other| **other == names[0]).count();
-    assert!(same >= 1 && names[2] != names[0] && names[3] != names[2], "{names:?}");
+    let inodes = ["a", "b", "c", "d"].map(inode);
+    let same = inodes.iter().filter(|other| **other == inodes[0]).count();
+    assert!(same >= 1 && inodes[2] != inodes[0] && inodes[3] != inodes[2], "{inodes:?}");
 }
 
 #[test]
@@ -810,18 +824,18 @@ fn a_sparse_file_larger_than_memory_is_handled() {
     let file = fs::File::create(work.join("huge")).unwrap();
     file.set_len(size).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"end", size - 3).unwrap();
-    let taken = snapshot(&store, &work).snapshot;
-    let mut tree = store.restore(&taken.id).unwrap();
+    let first = snapshot(&store, &work).snapshot;
+    let mut tree = store.restore(&first.id).unwrap();
     assert_eq!(tree.stat("huge").unwrap().size, size);
     assert_eq!(tree.read_range("huge", size - 5, 100).unwrap(), b"\0\0end");
     assert!(tree.read("huge").is_err());
     tree.append("huge", b"more").unwrap();
     assert_eq!(tree.read_range("huge", size - 3, 100).unwrap(), b"endmore");
     let longer = tree.commit(message("longer")).unwrap();
-    let trees = [&taken, &longer].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
+    let trees = [&first, &longer].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
     assert_eq!(diff(&trees[0], &trees[1]).unwrap().len(), 1);
     insight(&trees[0], &trees[1]).unwrap();
-    check_out(&store, &taken, &out).unwrap();
+    check_out(&store, &first, &out).unwrap();
     assert_eq!(fs::metadata(out.join("huge")).unwrap().len(), size);
     assert!(fs::metadata(out.join("huge")).unwrap().blocks() < 1024);
     assert_sound(&store);

@@ -1,4 +1,4 @@
-//! Tests of the public interface of the engine, on real stores and directories.
+//! Tests of the public interface of the state engine, with stores and directories on disk.
 
 mod child;
 mod crash;

@@ -1,4 +1,4 @@
-//! Previews: trees that are read without being committed.
+//! Tests of previews (trees that are read without a commit), and of trees that are written without a checkout state.
 
 use std::os::fd::AsFd as _;
 
@@ -9,6 +9,7 @@ use workspace_state::{
 
 use crate::support::packs;
 
+/// Reader with the default methods.
 struct PlainReader;
 
 impl DirectoryReader for PlainReader {}
@@ -25,10 +26,11 @@ fn an_uncommitted_tree_can_be_read_and_compared() {
     tree.write("a/one", "eins\n").unwrap();
     tree.remove("two").unwrap();
     tree.put_file("large", &mut &vec![7_u8; 9 << 20][..], Default::default()).unwrap();
-    let counted = store.index_counts().unwrap();
+    let counts_before = store.index_counts().unwrap();
     let after = tree.preview().unwrap();
     let differences = diff(&before, &after).unwrap();
-    let paths: Vec<_> = differences.iter().map(|one| String::from_utf8_lossy(&one.path)).collect();
+    let paths: Vec<_> =
+        differences.iter().map(|difference| String::from_utf8_lossy(&difference.path)).collect();
     assert_eq!(paths, ["a/one", "large", "two"]);
     let patch = unified_diff(&before, &after, &differences[0], 3).unwrap().to_bytes();
     assert!(String::from_utf8(patch).unwrap().contains("+eins"));
@@ -36,7 +38,7 @@ fn an_uncommitted_tree_can_be_read_and_compared() {
     let workspace_state::Node::File(file) = entry.node else { panic!() };
     assert_eq!(after.read(&file).unwrap(), vec![7; 9 << 20]);
     assert_eq!(after.id(), tree.tree_id().unwrap());
-    assert_eq!(store.index_counts().unwrap(), counted, "nothing became part of the store");
+    assert_eq!(store.index_counts().unwrap(), counts_before, "nothing became part of the store");
 }
 
 #[test]
@@ -47,7 +49,7 @@ fn packs_of_a_dropped_preview_are_deleted() {
     let files = packs(store.path());
     let mut tree = store.empty_tree().unwrap();
     let noise: Vec<u8> =
-        (0..24_u32 << 18).flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        (0..24_u32 << 18).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     tree.put_file("large", &mut &noise[..], Default::default()).unwrap();
     assert!(packs(store.path()).len() > files.len());
     drop(tree);
@@ -55,7 +57,7 @@ fn packs_of_a_dropped_preview_are_deleted() {
 }
 
 #[test]
-fn a_directory_is_previewed_as_its_snapshot_would_be() {
+fn the_preview_of_a_directory_has_the_tree_of_its_snapshot() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open_or_create(home.path().join("store")).unwrap();
     let directory = home.path().join("directory");
@@ -69,7 +71,7 @@ fn a_directory_is_previewed_as_its_snapshot_would_be() {
 }
 
 #[test]
-fn files_of_a_directory_are_added_with_their_state() {
+fn only_regular_files_of_a_directory_are_added_to_a_tree() {
     let home = tempfile::tempdir().unwrap();
     let store = Store::open_or_create(home.path().join("store")).unwrap();
     let directory = home.path().join("directory");

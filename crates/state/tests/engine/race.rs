@@ -1,4 +1,7 @@
-//! Concurrent threads and processes: no update is lost, and no partial one is visible.
+//! Tests with concurrent threads and processes: no update is lost, and no partial commit is visible.
+//!
+//! A *role* is a function that a child process runs (`child.rs`). A *failpoint*, set as `NAME=ACTION@VISIT`, is a named
+//! place in the source at which a test kills, stops or pauses the child, or lets a write fail.
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
@@ -13,7 +16,7 @@ use crate::child::{ChildProcess, say, text, wait_for_parent};
 use crate::support::{assert_sound, buffered, commit_file, is_full_run, message, new_store, noise};
 
 #[test]
-fn one_of_two_writers_racing_on_a_reference_fails() {
+fn only_one_of_two_concurrent_writers_moves_a_reference() {
     let (_home, store) = new_store();
     let snapshots: Vec<SnapshotId> =
         (0..3).map(|number| commit_file(&store, "f", number.to_string()).id).collect();
@@ -46,22 +49,22 @@ fn one_of_two_writers_racing_on_a_reference_fails() {
     }
 }
 
-/// Role: increments a counter that a reference points to, retrying when the reference moved.
+/// Role: increments a counter in the snapshot of a reference. Retries when another process has moved the reference.
 pub(crate) fn move_reference(arguments: &[&str]) {
     let [store, rounds] = arguments else { panic!("store, rounds") };
     let store = Store::open_or_create(store).unwrap();
     say("ready");
     wait_for_parent();
-    let mut told = 0;
+    let mut retries = 0;
     for round in 0..rounds.parse().unwrap() {
-        told += add_one(&store, round % 8 == 0);
+        retries += increment(&store, round % 8 == 0);
     }
-    say(&format!("told {told}"));
+    say(&format!("retries {retries}"));
 }
 
-/// Returns the number of retries.
-fn add_one(store: &Store, synced: bool) -> usize {
-    let mut told = 0;
+/// Increments the counter. Returns the number of retries.
+fn increment(store: &Store, synced: bool) -> usize {
+    let mut retries = 0;
     loop {
         let head = store.reference("counter").unwrap();
         let (mut tree, count, expect) = match head {
@@ -76,8 +79,8 @@ fn add_one(store: &Store, synced: bool) -> usize {
         let durability = if synced { Durability::Synced } else { Durability::Buffered };
         let references = vec![("counter".to_owned(), expect)];
         match tree.commit(NewSnapshot { references, durability, ..NewSnapshot::default() }) {
-            Ok(_) => return told,
-            Err(TreeError::Store(StoreError::ReferenceMoved { .. })) => told += 1,
+            Ok(_) => return retries,
+            Err(TreeError::Store(StoreError::ReferenceMoved { .. })) => retries += 1,
             Err(error) => panic!("{error}"),
         }
     }
@@ -88,7 +91,7 @@ fn no_update_is_lost_between_processes_and_threads() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("store");
     let rounds = if is_full_run() { 500 } else { 60 };
-    // The store does not exist yet: all of them create it.
+    // The store does not exist yet, so the children create it concurrently.
     let mut children: Vec<ChildProcess> =
         (0..4).map(|_| ChildProcess::start("move-reference", &[text(&path), &rounds.to_string()])).collect();
     for child in &mut children {
@@ -98,23 +101,23 @@ fn no_update_is_lost_between_processes_and_threads() {
     for child in &mut children {
         child.resume();
     }
-    let told = AtomicUsize::new(0);
+    let retries = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 for round in 0..rounds {
-                    told.fetch_add(add_one(&store, round % 8 == 0), Ordering::Relaxed);
+                    retries.fetch_add(increment(&store, round % 8 == 0), Ordering::Relaxed);
                 }
             });
         }
     });
-    let mut told = told.into_inner();
+    let mut retries = retries.into_inner();
     for child in children {
-        let ended = child.finish();
-        ended.assert_success();
-        told += ended.lines[0].strip_prefix("told ").unwrap().parse::<usize>().unwrap();
+        let output = child.finish();
+        output.assert_success();
+        retries += output.lines[0].strip_prefix("retries ").unwrap().parse::<usize>().unwrap();
     }
-    assert!(told > 0, "nobody ever met");
+    assert!(retries > 0, "nobody ever met");
     let head = store.reference("counter").unwrap().unwrap();
     let count = store.restore(&head).unwrap().read("count").unwrap();
     assert_eq!(String::from_utf8(count).unwrap(), (rounds * 6).to_string());
@@ -133,12 +136,13 @@ pub(crate) fn create_and_commit(arguments: &[&str]) {
 }
 
 #[test]
-fn processes_that_make_and_open_one_store_at_once_all_succeed() {
+fn processes_that_create_or_open_a_store_concurrently_all_succeed() {
     for round in 0..if is_full_run() { 100 } else { 8 } {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("store");
         if round % 2 == 1 {
-            // Closed cleanly in another boot: all of them mark it as written in this one.
+            // The store was closed before another boot, so all children write the id of this boot to the trust marker
+            // of the index.
             let store = Store::open_or_create(&path).unwrap();
             commit_file(&store, "before", "x");
             drop(store);
@@ -153,22 +157,22 @@ fn processes_that_make_and_open_one_store_at_once_all_succeed() {
         for child in &mut children {
             child.resume();
         }
-        let mut made = BTreeSet::new();
+        let mut snapshots = BTreeSet::new();
         for child in children {
-            let ended = child.finish();
-            ended.assert_success();
-            made.extend(ended.lines.iter().map(|id| id.parse::<SnapshotId>().unwrap()));
+            let output = child.finish();
+            output.assert_success();
+            snapshots.extend(output.lines.iter().map(|id| id.parse::<SnapshotId>().unwrap()));
         }
-        assert_eq!(made.len(), 6);
+        assert_eq!(snapshots.len(), 6);
         let store = Store::open(&path).unwrap();
-        for id in made {
+        for id in snapshots {
             store.restore(&id).unwrap().read("file").unwrap();
         }
         assert_sound(&store);
     }
 }
 
-/// Role: commits trees whose files all hold the same number, until killed.
+/// Role: commits trees in which all files have the same number as content, until killed.
 pub(crate) fn commit_forever(arguments: &[&str]) {
     let [store] = arguments else { panic!("store") };
     let store = Store::open(store).unwrap();
@@ -190,7 +194,7 @@ fn a_reader_never_sees_half_a_commit() {
     let mut child = ChildProcess::start("commit-forever", &[text(store.path())]);
     child.expect_line("ready");
     let stop = AtomicBool::new(false);
-    let seen = AtomicUsize::new(0);
+    let reads = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
@@ -207,7 +211,7 @@ fn a_reader_never_sees_half_a_commit() {
                     for file in 0..20 {
                         assert_eq!(tree.read(format!("d{}/f{file}", file % 4)).unwrap(), number);
                     }
-                    seen.fetch_add(1, Ordering::Relaxed);
+                    reads.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
@@ -215,7 +219,7 @@ fn a_reader_never_sees_half_a_commit() {
         stop.store(true, Ordering::Relaxed);
     });
     child.kill();
-    assert!(seen.into_inner() > 20);
+    assert!(reads.into_inner() > 20);
     assert_sound(&store);
 }
 
@@ -223,7 +227,7 @@ fn a_reader_never_sees_half_a_commit() {
 fn commits_with_the_same_parent_are_all_kept() {
     let (_home, store) = new_store();
     let base = commit_file(&store, "base", "x");
-    let made: Vec<SnapshotId> = std::thread::scope(|scope| {
+    let snapshots: Vec<SnapshotId> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|thread| {
                 let store = &store;
@@ -241,15 +245,15 @@ fn commits_with_the_same_parent_are_all_kept() {
             .collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    assert_eq!(made.iter().collect::<BTreeSet<_>>().len(), 80);
-    for id in &made {
+    assert_eq!(snapshots.iter().collect::<BTreeSet<_>>().len(), 80);
+    for id in &snapshots {
         assert_eq!(store.snapshot(id).unwrap().parents, [base.id]);
     }
     assert_sound(&store);
 }
 
 #[test]
-fn one_refused_commit_of_a_group_fails_no_other() {
+fn a_refused_commit_does_not_fail_concurrent_commits() {
     let (_home, store) = new_store();
     let base = commit_file(&store, "base", "x");
     let deadline = Instant::now() + Duration::from_secs(2);
@@ -276,7 +280,7 @@ fn one_refused_commit_of_a_group_fails_no_other() {
     assert_sound(&store);
 }
 
-/// Role: reads streamed content from one clone while the other commits it.
+/// Role: reads streamed content from a clone of a tree while the tree commits it.
 pub(crate) fn read_while_committing(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open_or_create(path).unwrap();
@@ -302,7 +306,7 @@ pub(crate) fn read_while_committing(arguments: &[&str]) {
 }
 
 #[test]
-fn a_clone_reads_what_was_streamed_in_while_the_other_commits_it() {
+fn a_clone_reads_streamed_content_while_it_is_committed() {
     let home = tempfile::tempdir().unwrap();
     let store = home.path().join("store");
     ChildProcess::start_failing("read-while-committing", &[text(&store)], "before-commit=pause")

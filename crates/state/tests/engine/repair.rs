@@ -1,4 +1,6 @@
-//! Repairs: losses of a rebuilt index are reported, and wrong rows of the old one are found and repaired.
+//! Tests of rebuilds of the index: lost records are reported, and wrong rows are found and repaired.
+//!
+//! The index is rebuilt from the log: the sequence of packs (append-only files) with the commit records.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,8 +16,8 @@ use crate::support::{
     pack_records, packs,
 };
 
-/// A closed store with six snapshots in one log, each with an episode; `main` points to the last, `first` to
-/// the first.
+/// Closed store with six snapshots in one log pack, and an episode for each. Reference `main` points to the last
+/// snapshot, `first` to the first one.
 struct Fixture {
     _home: TempDir,
     path: PathBuf,
@@ -56,20 +58,21 @@ impl Fixture {
         fs::File::options().write(true).open(log).unwrap().set_len(end as u64).unwrap();
     }
 
+    /// Returns the problems that a verification reports.
     fn damage(&self) -> Vec<String> {
         let report = Store::open(&self.path).unwrap().verify(&NoProgress).unwrap();
         report.damage.into_iter().map(|damage| damage.problem).collect()
     }
 }
 
-/// Returns the old indexes that are kept in a store.
+/// Returns the names of the old indexes that a store has kept.
 fn old_indexes(store: &Path) -> Vec<String> {
     let names = fs::read_dir(store).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.starts_with("index.")).collect()
 }
 
 #[test]
-fn repair_of_a_truncated_log_lists_lost_snapshots_references_and_episodes() {
+fn a_rebuild_from_a_truncated_log_reports_lost_snapshots_references_and_episodes() {
     let fixture = Fixture::new();
     fixture.truncate_log(6);
     let before = fixture.damage();
@@ -92,7 +95,7 @@ fn repair_of_a_truncated_log_lists_lost_snapshots_references_and_episodes() {
 }
 
 #[test]
-fn repair_without_loss_keeps_no_old_index() {
+fn a_rebuild_without_loss_keeps_no_old_index() {
     let fixture = Fixture::new();
     let store = Store::rebuild_index(&fixture.path).unwrap();
     let report = store.rebuild_report().unwrap();
@@ -130,19 +133,19 @@ fn a_damaged_format_file_is_found_and_repaired_and_does_not_block_the_store() {
     let fixture = Fixture::new();
     for name in ["format", "format.copy"] {
         let path = fixture.path.join(name);
-        let good = fs::read(&path).unwrap();
-        for at in 0..good.len() {
+        let intact = fs::read(&path).unwrap();
+        for index in 0..intact.len() {
             for bit in 0..8 {
-                let mut bad = good.clone();
-                bad[at] ^= 1 << bit;
-                fs::write(&path, &bad).unwrap();
+                let mut damaged = intact.clone();
+                damaged[index] ^= 1 << bit;
+                fs::write(&path, &damaged).unwrap();
                 let store = Store::open(&fixture.path).unwrap();
-                assert_eq!(store.snapshots().unwrap().len(), 6, "{name}, byte {at}, bit {bit}");
+                assert_eq!(store.snapshots().unwrap().len(), 6, "{name}, byte {index}, bit {bit}");
             }
         }
         assert_eq!(fixture.damage(), [format!("the file `{name}` of the store is damaged")]);
         drop(Store::rebuild_index(&fixture.path).unwrap());
-        assert_eq!(fs::read(&path).unwrap(), good);
+        assert_eq!(fs::read(&path).unwrap(), intact);
         assert_eq!(fixture.damage(), Vec::<String>::new());
     }
 }
@@ -157,25 +160,27 @@ fn a_store_without_a_copy_of_its_format_opens_if_its_packs_are_known() {
     assert_eq!(fs::read_to_string(fixture.path.join("format")).unwrap(), "elevo-workspace store 1\n");
 }
 
-/// A row to change, and the text by which `verify` must name it.
+/// Change of an index row, and the text with which a verification must report it.
 struct Change<'a> {
     table: &'a str,
     key: Vec<u8>,
+    /// New row; `None` removes the row.
     row: Option<Vec<u8>>,
-    named: String,
+    problem: String,
 }
 
+/// Returns changes of rows of all tables.
 fn changes(fixture: &Fixture) -> Vec<Change<'static>> {
     let ids = fixture.ids();
     let mut other_message = Store::open(&fixture.path).unwrap().snapshot(&ids[1]).unwrap();
     other_message.message = "Number 1".to_owned();
     let episode = Episode { reward: 0.75, ..fixture.episodes[2].clone() };
     let differs = "differs from the log";
-    let change = |table, key: &[u8], row: Option<Vec<u8>>, named: String| Change {
+    let change = |table, key: &[u8], row: Option<Vec<u8>>, problem: String| Change {
         table,
         key: key.to_vec(),
         row,
-        named,
+        problem,
     };
     vec![
         change("snapshots", ids[1].as_bytes(), Some(snapshot_row(&other_message)), differs.to_owned()),
@@ -213,19 +218,19 @@ fn changes(fixture: &Fixture) -> Vec<Change<'static>> {
 }
 
 #[test]
-fn verify_reports_rows_that_differ_from_the_log_and_repair_fixes_them() {
-    let sound = Fixture::new();
-    let counts = Store::open(&sound.path).unwrap().index_counts().unwrap();
-    for change in changes(&sound) {
+fn verification_reports_rows_that_differ_from_the_log_and_a_rebuild_repairs_them() {
+    let fixture = Fixture::new();
+    let counts = Store::open(&fixture.path).unwrap().index_counts().unwrap();
+    for change in changes(&fixture) {
         let copy = tempfile::tempdir().unwrap();
         let path = copy.path().join("store");
-        copy_directory(&sound.path, &path);
+        copy_directory(&fixture.path, &path);
         change_row(&path, change.table, &change.key, change.row.as_deref()).unwrap();
         let store = Store::open(&path).unwrap();
         let damage = store.verify(&NoProgress).unwrap().damage;
-        let named = damage.iter().any(|damage| damage.problem.contains(&change.named));
-        assert!(named, "{} is not in {damage:?}", change.named);
-        // A garbage collection would delete objects that a wrong row does not refer to.
+        let is_reported = damage.iter().any(|damage| damage.problem.contains(&change.problem));
+        assert!(is_reported, "{} is not in {damage:?}", change.problem);
+        // A garbage collection is refused, because it could delete objects to which the correct row refers.
         let refused = store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap_err();
         assert!(refused.is_corruption(), "{refused}");
         drop(store);
@@ -235,15 +240,14 @@ fn verify_reports_rows_that_differ_from_the_log_and_repair_fixes_them() {
         assert_eq!(report.wrong_rows.is_empty(), change.table == "packs", "{report:?}");
         assert_eq!(store.index_counts().unwrap(), counts);
         assert_sound(&store);
-        for snapshot in &sound.snapshots {
+        for snapshot in &fixture.snapshots {
             assert_eq!(store.snapshot(&snapshot.id).unwrap(), *snapshot);
         }
-        assert_eq!(store.reference("main").unwrap(), Some(sound.ids()[5]));
-        assert_eq!(store.episode(&sound.episodes[2].id).unwrap().as_ref(), Some(&sound.episodes[2]));
+        assert_eq!(store.reference("main").unwrap(), Some(fixture.ids()[5]));
+        assert_eq!(store.episode(&fixture.episodes[2].id).unwrap().as_ref(), Some(&fixture.episodes[2]));
     }
 }
 
-/// All operations that move rows must leave an index that agrees with its log.
 #[test]
 fn the_index_agrees_with_the_log_after_collections_removals_and_many_commits() {
     let (_home, store) = new_store();

@@ -1,4 +1,5 @@
-//! Snapshots with the root filesystem of a sandbox, and the format of the store that has them.
+//! Tests of snapshots with the root filesystem of a sandbox (here *root*) besides the workspace, and of the version of
+//! the store's format. The first such snapshot raises the version from 1 to 2.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,13 +12,17 @@ use crate::support::{
     assert_sound, assert_usable, collect, commit_file, copy_directory, message, new_store, noise, packs,
 };
 
-const FIRST: &str = "elevo-workspace store 1\n";
-const WITH_ROOT_FILESYSTEMS: &str = "elevo-workspace store 2\n";
+/// Content of the format file in version 1.
+const FORMAT_1: &str = "elevo-workspace store 1\n";
+/// Content of the format file in version 2, for stores with root filesystems.
+const FORMAT_2: &str = "elevo-workspace store 2\n";
 
+/// Returns the content of the format file.
 fn format_file(store: &Path) -> String {
     fs::read_to_string(store.join("format")).unwrap()
 }
 
+/// Creates a tree with these files.
 fn tree_of(store: &Store, files: &[(&str, Vec<u8>)]) -> VirtualTree {
     let mut tree = store.empty_tree().unwrap();
     for (path, content) in files {
@@ -26,20 +31,21 @@ fn tree_of(store: &Store, files: &[(&str, Vec<u8>)]) -> VirtualTree {
     tree
 }
 
-/// Commits a workspace and a root of one file each.
+/// Commits a snapshot whose workspace and root have one file each.
 fn commit_with_root(store: &Store, file: &str, root_file: (&str, Vec<u8>)) -> Snapshot {
     let root = tree_of(store, &[root_file]).into_root("debian:12").unwrap();
     let mut workspace = tree_of(store, &[(file, file.into())]);
     workspace.commit(NewSnapshot { root: Some(root), ..message(file) }).unwrap()
 }
 
+/// Reads a file in the root of a snapshot.
 fn read_root(store: &Store, snapshot: &Snapshot, path: &str) -> Vec<u8> {
     let root = snapshot.root.as_ref().unwrap();
     let tree = Tree::open(store, root.tree, Some(root.times)).unwrap();
     VirtualTree::over(&tree).unwrap().read(path).unwrap()
 }
 
-/// Returns a copy of a store that a program wrote before there were roots. It has no index.
+/// Returns a copy of a store of format 1, which an older version wrote. It has no index.
 fn store_of_format_1() -> (tempfile::TempDir, PathBuf) {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("store");
@@ -52,9 +58,9 @@ fn a_root_is_committed_with_its_snapshot() {
     let (home, store) = new_store();
     let before = commit_file(&store, "plain", "plain");
     let snapshot = commit_with_root(&store, "a", ("etc/passwd", b"root".to_vec()));
-    // The same content in both is stored once.
+    // Workspace and root of this snapshot have equal content, which is stored once.
     let same = commit_with_root(&store, "b", ("b", b"b".to_vec()));
-    // The root of a later snapshot shares everything that did not change.
+    // The root of the last snapshot is a changed version of the root of an earlier one.
     let mut root = {
         let root = snapshot.root.as_ref().unwrap();
         VirtualTree::over(&Tree::open(&store, root.tree, Some(root.times)).unwrap()).unwrap()
@@ -80,7 +86,7 @@ fn a_root_is_committed_with_its_snapshot() {
 }
 
 #[test]
-fn large_contents_of_a_workspace_and_its_root_are_one_commit() {
+fn a_large_workspace_and_a_large_root_are_committed_together() {
     let (home, store) = new_store();
     let [small, large] = [noise(1, 6 << 20), noise(2, 9 << 20)];
     let stream = |content: &[u8]| {
@@ -99,7 +105,7 @@ fn large_contents_of_a_workspace_and_its_root_are_one_commit() {
 }
 
 #[test]
-fn garbage_collection_keeps_the_root_of_a_snapshot_and_no_other() {
+fn a_garbage_collection_keeps_only_the_roots_of_existing_snapshots() {
     let (home, store) = new_store();
     let kept = commit_with_root(&store, "a", ("kept", noise(1, 100_000)));
     let removed = commit_with_root(&store, "b", ("removed", noise(2, 100_000)));
@@ -110,7 +116,8 @@ fn garbage_collection_keeps_the_root_of_a_snapshot_and_no_other() {
     assert!(counted >= 100_000, "the root counts for its snapshot: {counted}");
     assert!(read_root(&store, &kept, "kept") == noise(1, 100_000));
     assert_sound(&store);
-    // The record is still complete in the checkpoint that the collection wrote.
+    // The collection wrote all snapshot records to a checkpoint at the start of a new log, from which they are read
+    // here.
     drop(store);
     let store = Store::rebuild_index(home.path().join("store")).unwrap();
     assert_eq!(store.snapshot(&kept.id).unwrap(), kept);
@@ -118,7 +125,7 @@ fn garbage_collection_keeps_the_root_of_a_snapshot_and_no_other() {
 }
 
 #[test]
-fn verification_names_damage_in_a_root() {
+fn verification_reports_the_path_of_damage_in_a_root() {
     let (home, store) = new_store();
     let path = home.path().join("store");
     let content = noise(7, 50_000);
@@ -126,8 +133,8 @@ fn verification_names_damage_in_a_root() {
     drop(store);
     let pack = packs(&path).into_iter().next().unwrap();
     let mut bytes = fs::read(&pack).unwrap();
-    let at = bytes.windows(64).position(|window| window == &content[100..164]).unwrap();
-    bytes[at] ^= 1;
+    let offset = bytes.windows(64).position(|window| window == &content[100..164]).unwrap();
+    bytes[offset] ^= 1;
     fs::write(&pack, bytes).unwrap();
     let report = Store::open(&path).unwrap().verify(&NoProgress).unwrap();
     let damaged: Vec<_> = report.damage.iter().map(|damage| (damage.snapshot, damage.path.clone())).collect();
@@ -139,19 +146,17 @@ fn the_first_root_raises_the_format_of_the_store() {
     let (home, store) = new_store();
     let path = home.path().join("store");
     commit_file(&store, "plain", "plain");
-    assert_eq!(format_file(&path), FIRST);
+    assert_eq!(format_file(&path), FORMAT_1);
     commit_with_root(&store, "a", ("b", b"c".to_vec()));
-    assert_eq!(format_file(&path), WITH_ROOT_FILESYSTEMS);
-    assert!(
-        fs::read_to_string(path.join("format.copy")).unwrap().starts_with(WITH_ROOT_FILESYSTEMS.trim_end())
-    );
-    // Removing all roots does not lower it again.
+    assert_eq!(format_file(&path), FORMAT_2);
+    assert!(fs::read_to_string(path.join("format.copy")).unwrap().starts_with(FORMAT_2.trim_end()));
+    // The removal of all roots does not lower the version again.
     let ids: Vec<_> = store.snapshots().unwrap().iter().map(|snapshot| snapshot.id).collect();
     store.remove_snapshots(&ids).unwrap();
     collect(&store);
     drop(store);
     assert_usable(&Store::open(&path).unwrap());
-    assert_eq!(format_file(&path), WITH_ROOT_FILESYSTEMS);
+    assert_eq!(format_file(&path), FORMAT_2);
 }
 
 #[test]
@@ -166,27 +171,27 @@ fn a_store_of_format_1_opens_and_keeps_its_format_until_a_root_is_committed() {
     assert_eq!(store.restore(&second.id).unwrap().read("etc/name").unwrap(), b"two\n");
     assert_sound(&store);
     assert_usable(&store);
-    assert_eq!(format_file(&path), FIRST);
+    assert_eq!(format_file(&path), FORMAT_1);
     let snapshot = commit_with_root(&store, "a", ("b", b"c".to_vec()));
     drop(store);
     let store = Store::open(&path).unwrap();
-    assert_eq!(format_file(&path), WITH_ROOT_FILESYSTEMS);
+    assert_eq!(format_file(&path), FORMAT_2);
     assert_eq!(store.snapshot(&snapshot.id).unwrap(), snapshot);
     assert_sound(&store);
 }
 
 #[test]
-fn raising_the_format_can_be_interrupted_between_its_two_files() {
+fn an_interrupted_raise_of_the_format_is_completed_by_the_next_open() {
     let (home, store) = new_store();
     let path = home.path().join("store");
     let snapshot = commit_with_root(&store, "a", ("b", b"c".to_vec()));
     drop(store);
-    // The copy is written first.
-    fs::write(path.join("format"), FIRST).unwrap();
+    // The process ended after it wrote the copy `format.copy` and before it wrote `format`.
+    fs::write(path.join("format"), FORMAT_1).unwrap();
     let store = Store::open(&path).unwrap();
     assert_eq!(store.snapshot(&snapshot.id).unwrap(), snapshot);
     assert_sound(&store);
-    assert_eq!(format_file(&path), WITH_ROOT_FILESYSTEMS, "completed when it was opened");
+    assert_eq!(format_file(&path), FORMAT_2, "completed when it was opened");
 }
 
 #[test]
@@ -198,7 +203,7 @@ fn a_rebuild_that_finds_a_root_restores_the_format() {
     fs::remove_file(path.join("format.copy")).unwrap();
     fs::write(path.join("format"), "unreadable").unwrap();
     drop(Store::rebuild_index(&path).unwrap());
-    assert_eq!(format_file(&path), WITH_ROOT_FILESYSTEMS);
+    assert_eq!(format_file(&path), FORMAT_2);
 }
 
 #[test]

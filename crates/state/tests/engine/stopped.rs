@@ -1,5 +1,7 @@
-//! Processes that are stopped while they hold the write lock: readers continue, writers report the PID that
-//! they wait for.
+//! Tests with processes that are stopped (SIGSTOP) while they hold the write lock of a store: readers continue, and
+//! writers report the PID of the process for which they wait.
+//!
+//! A *role* is a function that a child process runs (`child.rs`).
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,10 +13,10 @@ use workspace_state::{NoProgress, Store, set_notice_handler};
 use crate::child::{ChildProcess, say, text, wait_for_parent};
 use crate::support::{assert_sound, commit_file, message, new_store};
 
-/// Timeout, far longer than anything here takes on a busy machine.
-const BOUND: Duration = Duration::from_secs(60);
+/// Timeout for a line of a child, far longer than needed on a busy machine.
+const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Role: takes the write lock and holds it.
+/// Role: takes the write lock and holds it until the parent resumes the child.
 pub(crate) fn hold_write_lock(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open(path).unwrap();
@@ -25,7 +27,7 @@ pub(crate) fn hold_write_lock(arguments: &[&str]) {
     .unwrap();
 }
 
-/// Role: opens a store and reads everything.
+/// Role: opens a store, reads all snapshots and verifies them.
 pub(crate) fn read_all(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     let store = Store::open(path).unwrap();
@@ -38,8 +40,8 @@ pub(crate) fn read_all(arguments: &[&str]) {
     say(&format!("{} snapshots", snapshots.len()));
 }
 
-/// Role: commits, and reports the notices that it receives meanwhile.
-pub(crate) fn commit_and_tell(arguments: &[&str]) {
+/// Role: commits, and reports the notices that it receives during the commit.
+pub(crate) fn commit_and_report_notices(arguments: &[&str]) {
     let [path] = arguments else { panic!("store") };
     set_notice_handler(|notice| say(&notice.to_string()));
     let store = Store::open(path).unwrap();
@@ -56,14 +58,14 @@ fn stopped_writer(store: &Path) -> ChildProcess {
 }
 
 #[test]
-fn a_stopped_writer_does_not_keep_readers_from_opening_and_reading() {
+fn readers_open_and_read_a_store_while_a_stopped_writer_holds_its_lock() {
     let (_home, store) = new_store();
     commit_file(&store, "file", "content");
     let path = store.path().to_owned();
     drop(store);
     let mut writer = stopped_writer(&path);
     let reader = ChildProcess::start("read-all", &[text(&path)]);
-    let line = reader.line_within(BOUND);
+    let line = reader.line_within(LINE_TIMEOUT);
     writer.signal(Signal::CONT);
     writer.resume();
     assert_eq!(line.as_deref(), Some("1 snapshots"));
@@ -78,7 +80,7 @@ fn an_empty_store_opens_while_a_stopped_writer_holds_its_lock() {
     drop(store);
     let mut writer = stopped_writer(&path);
     let reader = ChildProcess::start("read-all", &[text(&path)]);
-    let line = reader.line_within(BOUND);
+    let line = reader.line_within(LINE_TIMEOUT);
     writer.signal(Signal::CONT);
     writer.resume();
     assert_eq!(line.as_deref(), Some("0 snapshots"));
@@ -91,16 +93,16 @@ fn a_writer_that_waits_for_a_stopped_one_reports_its_pid() {
     let path = store.path().to_owned();
     drop(store);
     let mut holder = stopped_writer(&path);
-    let waiting = ChildProcess::start("commit-and-tell", &[text(&path)]);
-    let heard = waiting.line_within(BOUND);
+    let waiting = ChildProcess::start("commit-and-report-notices", &[text(&path)]);
+    let notice = waiting.line_within(LINE_TIMEOUT);
     holder.signal(Signal::CONT);
     holder.resume();
-    let heard = heard.expect("nothing was said in time");
-    assert!(heard.starts_with(&format!("waiting for {}", path.display())), "{heard}");
+    let notice = notice.expect("nothing was said in time");
+    assert!(notice.starts_with(&format!("waiting for {}", path.display())), "{notice}");
     if cfg!(all(target_os = "linux", target_env = "gnu")) {
-        assert!(heard.ends_with(&format!("process {} holds its lock", holder.pid())), "{heard}");
+        assert!(notice.ends_with(&format!("process {} holds its lock", holder.pid())), "{notice}");
     }
-    assert_eq!(waiting.line_within(BOUND).as_deref(), Some("committed"));
+    assert_eq!(waiting.line_within(LINE_TIMEOUT).as_deref(), Some("committed"));
     waiting.finish().assert_success();
     holder.finish().assert_success();
     let store = Store::open(&path).unwrap();

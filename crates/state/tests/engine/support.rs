@@ -1,4 +1,4 @@
-//! Shared helpers of the tests.
+//! Helpers for all tests of the engine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,47 +9,50 @@ use workspace_state::{
 };
 pub(crate) use workspace_test_support::{Random, is_full_run};
 
-/// Creates a temporary store, deleted with the returned directory.
+/// Creates a store in a temporary directory, which is deleted when the returned [`TempDir`] is dropped.
 pub(crate) fn new_store() -> (TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open_or_create(directory.path().join("store")).unwrap();
     (directory, store)
 }
 
+/// Returns the options of a synced commit with this message.
 pub(crate) fn message(text: &str) -> NewSnapshot {
     NewSnapshot::with_message(text)
 }
 
+/// Returns the options of a buffered commit (one that is not synced) with this message.
 pub(crate) fn buffered(text: &str) -> NewSnapshot {
     NewSnapshot { durability: Durability::Buffered, ..message(text) }
 }
 
-/// Returns incompressible content that is determined by its seed.
+/// Returns incompressible content that depends only on the seed and the length.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut content = vec![0; len];
     blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut content);
     content
 }
 
-/// Checks that nothing is damaged.
+/// Asserts that a verification of the store finds no damage.
 #[track_caller]
 pub(crate) fn assert_sound(store: &Store) {
     let report = store.verify(&NoProgress).unwrap();
     assert!(report.damage.is_empty(), "{:#?}", report.damage);
 }
 
+/// Runs a garbage collection.
 pub(crate) fn collect(store: &Store) -> GcReport {
     store.collect_garbage(&GcOptions::default(), &NoProgress).unwrap()
 }
 
-/// Makes a commit that must succeed on any consistent store.
+/// Asserts that a commit succeeds and can be read, as on any consistent store. Removes its snapshot again.
 #[track_caller]
 pub(crate) fn assert_usable(store: &Store) {
     let content = noise(Random::new().next(), 2000);
     let mut tree = store.empty_tree().unwrap();
-    tree.write("proof/of/life", content.clone()).unwrap();
+    tree.write("usable/file", content.clone()).unwrap();
     let snapshot = tree.commit(message("usable")).unwrap();
-    assert_eq!(store.restore(&snapshot.id).unwrap().read("proof/of/life").unwrap(), content);
+    assert_eq!(store.restore(&snapshot.id).unwrap().read("usable/file").unwrap(), content);
     store.remove_snapshots(&[snapshot.id]).unwrap();
 }
 
@@ -69,16 +72,16 @@ pub(crate) fn commit_files(store: &Store, files: &[(&str, &str)]) -> Snapshot {
     tree.commit(message("files")).unwrap()
 }
 
-/// Reads everything below `path`, files with their content.
+/// Returns path and content of all files of a tree, sorted by path.
 pub(crate) fn all_files(tree: &VirtualTree) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut files = Vec::new();
-    let mut open = vec![Vec::new()];
-    while let Some(directory) = open.pop() {
+    let mut queue = vec![Vec::new()];
+    while let Some(directory) = queue.pop() {
         for entry in tree.list(&directory).unwrap() {
             let path =
                 if directory.is_empty() { entry.name } else { [&directory[..], b"/", &entry.name].concat() };
             match entry.kind {
-                workspace_state::NodeKind::Directory => open.push(path),
+                workspace_state::NodeKind::Directory => queue.push(path),
                 workspace_state::NodeKind::File => {
                     let content = tree.read(&path).unwrap();
                     files.push((path, content));
@@ -121,15 +124,17 @@ pub(crate) fn copy_directory(from: &Path, to: &Path) {
     }
 }
 
-/// A record in a pack, in the format of `record.rs`.
+/// Record in a pack (an append-only file of the store), in the format of `record.rs`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PackRecord {
+    /// [`CHUNK`], [`NODE`], [`COMMIT`] or [`CHECKPOINT`].
     pub(crate) kind: u8,
+    /// Offset of the header in the pack.
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
 
-/// The kinds of [`PackRecord`].
+/// Kinds of a [`PackRecord`].
 pub(crate) const CHUNK: u8 = 1;
 pub(crate) const NODE: u8 = 2;
 pub(crate) const COMMIT: u8 = 3;

@@ -1,4 +1,7 @@
-//! Objects of small commits: visible to all processes before and after they are settled.
+//! Tests of unsettled rows: rows of the index with the objects and the snapshot of one small commit each. They are
+//! *settled* (moved to the tables) later, and are visible to all processes before and after that.
+//!
+//! A *role* is a function that a child process runs (`child.rs`).
 
 use workspace_state::testing::make_log_state_unreadable;
 use workspace_state::{Resolution, Snapshot, SnapshotId, Store, Tree};
@@ -8,9 +11,10 @@ use crate::support::{
     assert_sound, assert_usable, buffered, collect, commit_file, new_store, noise, pack_bytes,
 };
 
-/// Number of commits, at four objects each, after which rows are settled.
-const MANY: u64 = 1_500;
+/// Number of small commits after which rows were settled at least once.
+const COMMIT_COUNT: u64 = 1_500;
 
+/// Commits a small change of snapshot `from`, or of an empty tree.
 fn commit_small(store: &Store, from: Option<SnapshotId>, seed: u64) -> Snapshot {
     let mut tree = from.map_or_else(|| store.empty_tree(), |id| store.restore(&id)).unwrap();
     tree.write(format!("{}/file", seed % 7), noise(seed, 100)).unwrap();
@@ -21,7 +25,7 @@ fn commit_small(store: &Store, from: Option<SnapshotId>, seed: u64) -> Snapshot 
 fn objects_of_small_commits_are_readable_before_and_after_settling() {
     let (_home, store) = new_store();
     let mut snapshots: Vec<Snapshot> = Vec::new();
-    for seed in 0..MANY {
+    for seed in 0..COMMIT_COUNT {
         snapshots.push(commit_small(&store, snapshots.last().map(|last| last.id), seed));
     }
     for (seed, snapshot) in snapshots.iter().enumerate().step_by(97) {
@@ -38,17 +42,17 @@ fn objects_of_small_commits_are_readable_before_and_after_settling() {
     assert_sound(&Store::rebuild_index(path).unwrap());
 }
 
-/// Role: reports the content of each snapshot that the parent names, and commits in between.
+/// Role: makes small commits. Reports some of them, waits for commits of the parent, and reads these.
 pub(crate) fn read_and_commit(arguments: &[&str]) {
     let [store, first] = arguments else { panic!("store, snapshot") };
     let store = Store::open(store).unwrap();
     let mut last: SnapshotId = first.parse().unwrap();
-    for seed in 0..MANY {
+    for seed in 0..COMMIT_COUNT {
         last = commit_small(&store, Some(last), 10_000 + seed).id;
         if seed % 300 == 0 {
             say(&last.to_string());
             wait_for_parent();
-            // Objects that the parent committed meanwhile are found by id: content is shared, not copied.
+            // The snapshots include commits of the parent, which are in unsettled rows.
             for found in store.snapshots().unwrap() {
                 store.restore(&found.id).unwrap().list("").unwrap();
             }
@@ -57,7 +61,7 @@ pub(crate) fn read_and_commit(arguments: &[&str]) {
 }
 
 #[test]
-fn two_processes_see_each_others_small_commits() {
+fn two_processes_read_the_small_commits_of_each_other() {
     let (_home, store) = new_store();
     let first = commit_small(&store, None, 0);
     let mut child = ChildProcess::start("read-and-commit", &[text(store.path()), &first.id.to_string()]);
@@ -77,8 +81,8 @@ fn two_processes_see_each_others_small_commits() {
     assert_sound(&store);
 }
 
-/// The same directories in two commits are two copies of the same objects, here one that is settled and one
-/// that is not. The second must not replace the first once that, and its references, were deleted.
+/// Two commits of equal directories store two copies of the same objects. Here, the first copy is settled and the
+/// second is in an unsettled row. The second must not be used after the first, and the objects below it, were deleted.
 #[test]
 fn a_second_copy_does_not_replace_a_deleted_object() {
     let (_home, store) = new_store();
@@ -105,7 +109,7 @@ fn a_second_copy_does_not_replace_a_deleted_object() {
 }
 
 #[test]
-fn an_index_of_another_version_is_built_again() {
+fn an_index_of_another_version_is_rebuilt() {
     let (_home, store) = new_store();
     let snapshot = commit_small(&store, None, 1);
     let path = store.path().to_owned();
@@ -117,8 +121,8 @@ fn an_index_of_another_version_is_built_again() {
     assert_sound(&store);
 }
 
-/// Preallocated zeros after the end of the log make syncs cheap while the store is open; they are truncated
-/// at close.
+/// While a store is open, the log may have preallocated zeros at its end, which make syncs faster. They are truncated
+/// when the store is closed.
 #[test]
 fn a_closed_store_has_no_preallocated_zeros() {
     let (_home, store) = new_store();
@@ -134,7 +138,7 @@ fn a_closed_store_has_no_preallocated_zeros() {
     assert_sound(&store);
 }
 
-/// Checks that all lookups find these snapshots.
+/// Asserts that all lookups find exactly these snapshots.
 fn assert_found(store: &Store, expected: &[Snapshot]) {
     assert_eq!(store.snapshots().unwrap(), expected);
     for snapshot in expected {
@@ -146,11 +150,11 @@ fn assert_found(store: &Store, expected: &[Snapshot]) {
 }
 
 #[test]
-fn snapshots_of_small_commits_are_found_before_and_after_they_settle() {
+fn snapshots_of_small_commits_are_found_before_and_after_settling() {
     let (_home, store) = new_store();
     let mut expected: Vec<Snapshot> = Vec::new();
     for seed in 0..3 {
-        // Every other one has a message that is too long for a row.
+        // The record with the long message is too large for an unsettled row.
         for text in ["short".to_owned(), "long ".repeat(3000)] {
             let mut tree = store.empty_tree().unwrap();
             tree.write("file", noise(seed, 10)).unwrap();
@@ -159,10 +163,10 @@ fn snapshots_of_small_commits_are_found_before_and_after_they_settle() {
     }
     assert_found(&store, &expected);
     assert_eq!(store.snapshots_with_tree(&expected[0].tree).unwrap().len(), 2);
-    // Removing one settles the others.
+    // The removal of a snapshot settles all rows.
     store.remove_snapshots(&[expected.remove(2).id]).unwrap();
     assert_found(&store, &expected);
-    // A commit without objects has only its snapshot in the row.
+    // The unsettled row of a commit without new objects has only the snapshot.
     expected.push(store.restore(&expected[0].id).unwrap().commit(buffered("the same")).unwrap());
     expected.push(commit_file(&store, "file", "later"));
     assert_found(&store, &expected);

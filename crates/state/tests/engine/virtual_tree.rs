@@ -1,4 +1,4 @@
-//! Virtual tree, compared with a plain model.
+//! Tests of virtual trees (mutable trees in memory over a snapshot). Random steps are compared with a plain map.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,13 @@ use workspace_state::{
 
 use crate::support::{commit_files, message, new_store};
 
-/// Expected content of a tree: a map from path to content.
+/// Expected entries of a tree, by path.
 #[derive(Debug, Clone, Default)]
 struct Model {
     nodes: BTreeMap<Vec<u8>, ModelNode>,
 }
 
+/// Expected entry.
 #[derive(Debug, Clone, PartialEq)]
 enum ModelNode {
     File { content: Vec<u8>, mode: u16 },
@@ -24,14 +25,16 @@ enum ModelNode {
 }
 
 impl Model {
+    /// Returns the parent paths, the outermost first.
     fn parents(path: &[u8]) -> Vec<Vec<u8>> {
-        (0..path.len()).filter(|at| path[*at] == b'/').map(|at| path[..at].to_vec()).collect()
+        (0..path.len()).filter(|index| path[*index] == b'/').map(|index| path[..index].to_vec()).collect()
     }
 
     fn is_directory(&self, path: &[u8]) -> bool {
         path.is_empty() || matches!(self.nodes.get(path), Some(ModelNode::Directory { .. }))
     }
 
+    /// Creates missing parents. Returns false, without a change, if a parent is not a directory.
     fn make_parents(&mut self, path: &[u8]) -> bool {
         let parents = Self::parents(path);
         if parents.iter().any(|parent| self.nodes.contains_key(parent) && !self.is_directory(parent)) {
@@ -43,11 +46,13 @@ impl Model {
         true
     }
 
+    /// Returns all paths below a path.
     fn below(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let prefix = [path, b"/"].concat();
         self.nodes.keys().filter(|key| key.starts_with(&prefix)).cloned().collect()
     }
 
+    /// Applies a step. Returns false, without a change, if the virtual tree must refuse it.
     fn apply(&mut self, step: &Step) -> bool {
         match step {
             Step::Write(path, content) => {
@@ -98,6 +103,7 @@ impl Model {
         true
     }
 
+    /// Renames an entry as `rename(2)` does. Returns false, without a change, if that is impossible.
     fn rename(&mut self, from: &[u8], to: &[u8]) -> bool {
         let Some(node) = self.nodes.get(from).cloned() else { return false };
         if from == to {
@@ -106,10 +112,10 @@ impl Model {
         if to.starts_with(&[from, b"/"].concat()) {
             return false;
         }
-        let directory = matches!(node, ModelNode::Directory { .. });
+        let is_directory = matches!(node, ModelNode::Directory { .. });
         if let Some(target) = self.nodes.get(to) {
-            let onto_directory = matches!(target, ModelNode::Directory { .. });
-            if directory != onto_directory || (onto_directory && !self.below(to).is_empty()) {
+            let is_target_directory = matches!(target, ModelNode::Directory { .. });
+            if is_directory != is_target_directory || (is_target_directory && !self.below(to).is_empty()) {
                 return false;
             }
         }
@@ -132,6 +138,7 @@ impl Model {
     }
 }
 
+/// Random step: a change of the tree, a commit, or a clone.
 #[derive(Debug, Clone)]
 enum Step {
     Write(Vec<u8>, Vec<u8>),
@@ -145,6 +152,7 @@ enum Step {
     Fork,
 }
 
+/// Applies a step to a virtual tree.
 fn run(tree: &mut VirtualTree, step: &Step) -> Result<(), TreeError> {
     match step {
         Step::Write(path, content) => tree.write(path, content.clone()),
@@ -159,10 +167,11 @@ fn run(tree: &mut VirtualTree, step: &Step) -> Result<(), TreeError> {
     }
 }
 
-fn dump(tree: &VirtualTree) -> BTreeMap<Vec<u8>, ModelNode> {
+/// Reads all entries of a virtual tree.
+fn read_all_entries(tree: &VirtualTree) -> BTreeMap<Vec<u8>, ModelNode> {
     let mut all = BTreeMap::new();
-    let mut open = vec![Vec::new()];
-    while let Some(directory) = open.pop() {
+    let mut queue = vec![Vec::new()];
+    while let Some(directory) = queue.pop() {
         for entry in tree.list(&directory).unwrap() {
             let path =
                 if directory.is_empty() { entry.name } else { [&directory[..], b"/", &entry.name].concat() };
@@ -170,7 +179,7 @@ fn dump(tree: &VirtualTree) -> BTreeMap<Vec<u8>, ModelNode> {
             assert_eq!(stat.kind, entry.kind);
             let node = match stat.kind {
                 NodeKind::Directory => {
-                    open.push(path.clone());
+                    queue.push(path.clone());
                     ModelNode::Directory { mode: stat.mode }
                 }
                 NodeKind::Symlink => ModelNode::Symlink(tree.read_link(&path).unwrap()),
@@ -186,22 +195,25 @@ fn dump(tree: &VirtualTree) -> BTreeMap<Vec<u8>, ModelNode> {
     all
 }
 
+/// Generates a path of up to three names. There are few names, so that steps affect the same paths.
 fn path() -> impl Strategy<Value = Vec<u8>> {
-    // Few names, so that steps affect the same paths.
     prop::collection::vec(prop::sample::select(vec!["a", "b", "c", "dd", "\u{e9}"]), 1..4)
         .prop_map(|names| names.join("/").into_bytes())
 }
 
+/// Generates content: mostly short, sometimes of several chunks, sometimes zeros.
 fn content() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         8 => prop::collection::vec(any::<u8>(), 0..20),
         1 => (any::<u8>(), 60_000usize..300_000).prop_map(|(seed, len)| {
-            (0..len).map(|at| (at as u64).wrapping_mul(0x9e37_79b9).wrapping_add(u64::from(seed)) as u8 ^ (at >> 9) as u8).collect()
+            let byte = |index: usize| (index as u64).wrapping_mul(0x9e37_79b9).wrapping_add(u64::from(seed)) as u8;
+            (0..len).map(|index| byte(index) ^ (index >> 9) as u8).collect()
         }),
         1 => (1usize..40_000).prop_map(|len| vec![0; len]),
     ]
 }
 
+/// Generates a random step.
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (path(), content()).prop_map(|(path, content)| Step::Write(path, content)),
@@ -216,6 +228,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Returns the number of random runs.
 fn cases() -> u32 {
     if std::env::var_os("WORKSPACE_TEST_FULL").is_some() { 2000 } else { 64 }
 }
@@ -231,28 +244,29 @@ proptest! {
         let mut forks = Vec::new();
         for step in &steps {
             let expected = model.apply(step);
-            let before = if expected { None } else { Some(dump(&tree)) };
+            let before = if expected { None } else { Some(read_all_entries(&tree)) };
             let result = run(&mut tree, step);
             prop_assert_eq!(result.is_ok(), expected, "{:?} gave {:?}", step, result);
             if let Some(before) = before {
-                prop_assert_eq!(before, dump(&tree), "a refused step changed something");
+                prop_assert_eq!(before, read_all_entries(&tree), "a refused step changed something");
             }
             if matches!(step, Step::Fork) {
                 forks.push((tree.clone(), model.clone()));
             }
         }
-        prop_assert_eq!(&dump(&tree), &model.nodes);
+        prop_assert_eq!(&read_all_entries(&tree), &model.nodes);
         for (fork, model) in forks {
-            prop_assert_eq!(dump(&fork), model.nodes, "a clone is independent");
+            prop_assert_eq!(read_all_entries(&fork), model.nodes, "a clone is independent");
         }
-        // The committed tree is the same when it is read back through a reopened store, and when it is built
-        // in one go it has the same id.
+        // The committed tree has the expected entries when it is read from the store. A tree that is built directly
+        // from the model has the same id.
         let snapshot = tree.commit(message("end")).unwrap();
-        prop_assert_eq!(&dump(&store.restore(&snapshot.id).unwrap()), &model.nodes);
+        prop_assert_eq!(&read_all_entries(&store.restore(&snapshot.id).unwrap()), &model.nodes);
         prop_assert_eq!(build(&store, &model).commit(message("again")).unwrap().tree, snapshot.tree);
     }
 }
 
+/// Builds a virtual tree from a model.
 fn build(store: &Store, model: &Model) -> VirtualTree {
     let mut tree = store.empty_tree().unwrap();
     for (path, node) in &model.nodes {
@@ -272,7 +286,7 @@ fn build(store: &Store, model: &Model) -> VirtualTree {
 }
 
 #[test]
-fn equal_content_has_one_tree_id_whatever_its_history() {
+fn the_tree_id_does_not_depend_on_the_history() {
     let (_directory, store) = new_store();
     let mut one = store.empty_tree().unwrap();
     one.write("a/x", "1").unwrap();
@@ -289,7 +303,7 @@ fn equal_content_has_one_tree_id_whatever_its_history() {
 }
 
 #[test]
-fn a_huge_directory_changes_page_by_page_and_has_one_id() {
+fn the_id_of_a_directory_with_many_pages_does_not_depend_on_the_history() {
     let (_directory, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
     for number in 0..5000 {
@@ -319,9 +333,9 @@ fn a_huge_directory_changes_page_by_page_and_has_one_id() {
 }
 
 #[test]
-fn appending_cuts_where_writing_at_once_cuts() {
+fn appended_content_has_the_same_chunks_as_content_written_at_once() {
     let (_directory, store) = new_store();
-    let noise: Vec<u8> = (0..3_000_000u64).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
+    let noise: Vec<u8> = (0..3_000_000u64).map(|index| (index.wrapping_mul(index) >> 7) as u8).collect();
     for split in [1, 65_535, 65_536, 65_537, 400_001, 1_048_576, 2_999_999] {
         let mut once = store.empty_tree().unwrap();
         once.write("f", noise.clone()).unwrap();
@@ -333,10 +347,10 @@ fn appending_cuts_where_writing_at_once_cuts() {
     }
 }
 
-/// A file whose mode was changed, or that was streamed in, is completely in the store; appending to it used
-/// to cut it where it had ended.
+/// All content of a file whose mode was changed, or that was streamed, is in the store. Once, an append to such a file
+/// kept a chunk boundary at the old end of the file.
 #[test]
-fn appending_to_a_stored_file_cuts_where_writing_at_once_cuts() {
+fn content_appended_to_a_stored_file_has_the_same_chunks_as_content_written_at_once() {
     let (_directory, store) = new_store();
     let noise = crate::support::noise(5, 2_000_000);
     for split in [1, 65_536, 65_537, 1_000_000] {
@@ -379,46 +393,47 @@ fn grafted_subtrees_replace_existing_entries() {
         &[files.map(|path| (path, "base")).as_slice(), &[("both", "ours"), ("in/c/f", "ours")]].concat(),
     );
     let theirs = commit(&files.map(|path| (path, "theirs")));
-    let [base, ours, theirs] = [&base, &ours, &theirs].map(|one| Tree::of_snapshot(&store, one).unwrap());
-    let by_theirs = diff_both(&base, &ours, &theirs).unwrap().theirs;
-    let paths: Vec<&[u8]> = by_theirs.one_sided.iter().map(|one| one.path.as_slice()).collect();
+    let [base, ours, theirs] =
+        [&base, &ours, &theirs].map(|snapshot| Tree::of_snapshot(&store, snapshot).unwrap());
+    let their_diff = diff_both(&base, &ours, &theirs).unwrap().theirs;
+    let paths: Vec<&[u8]> = their_diff.one_sided.iter().map(|subtree| subtree.path.as_slice()).collect();
     assert_eq!(paths, [&b"top"[..], b"in/a", b"in/b", b"in/deep"]);
-    let mut over = VirtualTree::over(&ours).unwrap();
-    over.graft_subtrees(&theirs, &by_theirs.one_sided).unwrap();
+    let mut tree = VirtualTree::over(&ours).unwrap();
+    tree.graft_subtrees(&theirs, &their_diff.one_sided).unwrap();
     for path in &files[..4] {
-        assert_eq!(over.read(path).unwrap(), b"theirs", "{path}");
+        assert_eq!(tree.read(path).unwrap(), b"theirs", "{path}");
     }
     assert_eq!(
-        (over.read("both").unwrap(), over.read("in/c/f").unwrap()),
+        (tree.read("both").unwrap(), tree.read("in/c/f").unwrap()),
         (b"ours".to_vec(), b"ours".to_vec())
     );
-    let everything = diff_both(&base, &base, &theirs).unwrap().theirs;
-    let mut over = VirtualTree::over(&base).unwrap();
-    over.graft_subtrees(&theirs, &everything.one_sided).unwrap();
-    assert_eq!(over.tree_id().unwrap(), theirs.id());
+    let whole_tree_diff = diff_both(&base, &base, &theirs).unwrap().theirs;
+    let mut tree = VirtualTree::over(&base).unwrap();
+    tree.graft_subtrees(&theirs, &whole_tree_diff.one_sided).unwrap();
+    assert_eq!(tree.tree_id().unwrap(), theirs.id());
     let without_times = Tree::open(&store, theirs.id(), None).unwrap();
-    let unknown = diff_both(&base, &ours, &without_times).unwrap().theirs;
-    assert!(over.graft_subtrees(&without_times, &unknown.one_sided).is_err());
+    let diff_without_times = diff_both(&base, &ours, &without_times).unwrap().theirs;
+    assert!(tree.graft_subtrees(&without_times, &diff_without_times.one_sided).is_err());
 }
 
 #[test]
-fn a_tree_is_changed_without_its_snapshot() {
+fn a_virtual_tree_over_a_tree_has_no_parent_snapshot() {
     let (_home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
     tree.write("d/file", "content").unwrap();
     let first = tree.commit(message("first")).unwrap();
     let opened = Tree::of_snapshot(&store, &first).unwrap();
-    let mut over = VirtualTree::over(&opened).unwrap();
-    assert_eq!(over.tree_id().unwrap(), first.tree);
-    over.write("d/other", "more").unwrap();
-    let second = over.commit(message("second")).unwrap();
+    let mut changed = VirtualTree::over(&opened).unwrap();
+    assert_eq!(changed.tree_id().unwrap(), first.tree);
+    changed.write("d/other", "more").unwrap();
+    let second = changed.commit(message("second")).unwrap();
     assert!(second.parents.is_empty(), "nothing says what it was made from");
-    assert_eq!(over.read("d/file").unwrap(), b"content");
+    assert_eq!(changed.read("d/file").unwrap(), b"content");
     assert!(VirtualTree::over(&Tree::open(&store, first.tree, None).unwrap()).is_err());
 }
 
 #[test]
-fn content_is_put_with_attributes() {
+fn content_and_extents_are_added_with_attributes() {
     let (_home, store) = new_store();
     let mut tree = store.empty_tree().unwrap();
     let attributes = || Attributes {
@@ -427,7 +442,7 @@ fn content_is_put_with_attributes() {
         xattrs: [(b"user.a".to_vec(), b"1".to_vec())].into(),
         link_label: None,
     };
-    // More than one chunk: the node is a separate object.
+    // The content has several chunks, so the file node is an object of its own.
     let content: Vec<u8> = (0..600_000_u32).flat_map(u32::to_le_bytes).collect();
     tree.put_content("a", content.clone(), attributes()).unwrap();
     let first = tree.commit(message("first")).unwrap();

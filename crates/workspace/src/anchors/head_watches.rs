@@ -1,5 +1,8 @@
-//! Watches that report when a head has ended: its overlay was destroyed by the kernel, because no mount, open file,
-//! mapping or working directory uses it any more.
+//! Watches that report when a head has ended.
+//!
+//! A *head* is a read-only overlay that shows a snapshot to several workspaces, until a newer head replaces it. It has
+//! *ended* when the kernel has destroyed the overlay, because no mount, open file, memory mapping or working directory
+//! uses it any more. Only then may the layers (the lower directories) of the overlay be removed.
 
 use std::collections::HashSet;
 use std::mem::MaybeUninit;
@@ -9,17 +12,17 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-/// Watch of one head. Ids are not reused.
+/// Id of the watch of one head: an inotify watch descriptor. The kernel does not reuse ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WatchId(i32);
 
-/// Watches of heads, on one inotify instance. A watch does not keep the overlay from being destroyed, and is removed by
-/// the kernel with it.
+/// Watches of heads, on one inotify instance. A watch does not keep an overlay from being destroyed. The kernel removes
+/// the watch together with the overlay.
 #[derive(Debug)]
 pub(super) struct HeadWatches {
-    /// `None` if the limit of inotify instances is reached: then no head is known to have ended.
+    /// inotify instance; `None` if the limit of instances is reached. Then no head is ever reported to have ended.
     inotify: Option<OwnedFd>,
-    /// Watches that have reported an end, until [`HeadWatches::has_ended`] is called for them.
+    /// Watches of ended heads, until [`HeadWatches::has_ended`] has returned true for them.
     ended: Mutex<HashSet<WatchId>>,
 }
 
@@ -29,16 +32,16 @@ impl HeadWatches {
         Self { inotify, ended: Mutex::default() }
     }
 
-    /// Watches the filesystem of a directory; `None` if that is not possible.
+    /// Watches the overlay whose root directory is `root`. Returns `None` if that is not possible.
     pub(super) fn add(&self, root: &OwnedFd) -> Option<WatchId> {
         let path = format!("/proc/self/fd/{}", root.as_raw_fd());
-        // A watch needs an event to wait for. This one never happens in a read-only filesystem. `IN_UNMOUNT` is
-        // reported in any case.
+        // A watch must name an event. `IN_DELETE_SELF` never happens in a read-only filesystem. The kernel reports
+        // `IN_UNMOUNT` in any case.
         let flags = WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR;
         inotify::add_watch(self.inotify.as_ref()?, path, flags).ok().map(WatchId)
     }
 
-    /// Reads which heads have ended since the last call.
+    /// Reads all pending events, and records the heads that have ended.
     pub(super) fn read(&self) {
         let Some(inotify) = &self.inotify else { return };
         let mut buffer = [MaybeUninit::uninit(); 4_096];
@@ -54,7 +57,7 @@ impl HeadWatches {
         }
     }
 
-    /// Returns true if the head of a watch has ended, only once for each watch.
+    /// Returns true if the head of a watch has ended. Returns true only once for each watch, and then forgets it.
     pub(super) fn has_ended(&self, watch: WatchId) -> bool {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).remove(&watch)
     }

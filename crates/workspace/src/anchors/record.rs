@@ -1,4 +1,7 @@
 //! Record of an anchor: its state on disk.
+//!
+//! An *anchor* is a mount that shows the head of a project (the snapshot of its present files) to several read-only
+//! workspaces, its *followers*. Each head is an overlay over layers (read-only directories).
 
 use std::fs;
 use std::io;
@@ -9,29 +12,32 @@ use workspace_state::SnapshotId;
 
 use crate::error::{Context as _, Result};
 
+/// Name of the record in the directory of an anchor.
 const RECORD_FILE: &str = "record";
+/// Temporary name of a record that replaces another one.
 const NEW_RECORD_FILE: &str = "record.new";
 
-/// Head that followers see.
+/// Head that the workspaces that follow an anchor see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownHead {
     /// Snapshot whose files are shown.
     pub snapshot: SnapshotId,
-    /// Sequence of the project's head when these files were first shown.
+    /// Sequence (number of changes of the project's head so far) of the last head with these files that was shown.
     pub sequence: i64,
 }
 
-/// State of an anchor. Like that of a workspace, it survives a killed process; a crash of the machine ends all mounts.
+/// State of an anchor on disk. It is not synced: it must survive a killed process, but a crash of the machine ends all
+/// mounts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct AnchorRecord {
-    /// Head that is shown. During a switch it is the former one.
+    /// Head that followers see. During a switch to another head, it is the former head.
     pub(super) shown: Option<ShownHead>,
-    /// Names of the layers of each head that processes may use, lowest first.
+    /// Layers of each head that processes may use, oldest head first. The names of its layers are lowest first.
     pub(super) heads: Vec<Vec<String>>,
 }
 
 impl AnchorRecord {
-    /// Reads the record in the directory of an anchor; an empty one if there is none.
+    /// Reads the record in the directory of an anchor. Returns an empty record if the file does not exist.
     pub(super) fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(RECORD_FILE);
         match fs::read(&path) {

@@ -1,9 +1,9 @@
-//! Trees that are written in the background, for later workspaces. A tree is written as layers for overlays; the
-//! layers of one tree are its stack (`layers.rs`).
+//! Queue of trees that are written in the background, for later workspaces. A tree is written as layers, the read-only
+//! lower directories of overlays. The list of the layers of one tree is its stack (`layers.rs`).
 //!
-//! One thread writes one tree after the other, because several would only compete for the disk. It exits when
-//! the queue is empty. Owners are served round robin. A tree that does not fit in the queue is not written:
-//! the next workspace that needs it requests it again.
+//! One thread writes one tree after the other, because several threads would only compete for the disk. The thread
+//! exits when the queue is empty. The queues of owners (tenants) are served round robin. A tree that does not fit in
+//! the queue is not written: the next workspace that needs the tree requests it again.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::PoisonError;
@@ -18,25 +18,25 @@ const TREES_PER_OWNER_MAX: usize = 4;
 /// Maximum number of owners with queued trees.
 const OWNERS_MAX: usize = 64;
 
-/// Maximum time to wait for the background thread when writing is stopped.
+/// Maximum time to wait until the background thread has stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Trees to be written, and the state of the thread that writes them.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Queues by owner, the next one to be served first.
+    /// Owners with their queued trees. The first owner is served next.
     owners: VecDeque<(String, VecDeque<Snapshot>)>,
-    /// Keys of the queued trees, and of the one that is being written.
+    /// Keys of the queued trees, and of the tree that is being written.
     keys: HashSet<StackKey>,
-    /// Set while a thread writes the queued trees.
+    /// Set while there is a thread that writes the queued trees.
     is_running: bool,
-    /// Set when writing is stopped for good: nothing is queued any more.
+    /// Set when background writes were stopped. Nothing is queued from then on.
     is_closed: bool,
 }
 
 impl Queue {
-    /// Adds a tree unless the queue is full. Returns true if the caller must start the thread, which then
-    /// counts as running.
+    /// Adds the tree of a snapshot, unless the tree is queued already or the queue is full. Returns true if the caller
+    /// must start the thread, which counts as running from then on.
     fn push(&mut self, owner: &str, snapshot: &Snapshot) -> bool {
         let key = StackKey::of(snapshot);
         if self.is_closed || self.keys.contains(&key) || !self.add(owner, snapshot) {
@@ -46,7 +46,7 @@ impl Queue {
         !std::mem::replace(&mut self.is_running, true)
     }
 
-    /// Adds a tree to the queue of its owner. Returns false if the queue is full.
+    /// Adds a tree to the queue of its owner. Returns false if that queue is full, or there are too many owners.
     fn add(&mut self, owner: &str, snapshot: &Snapshot) -> bool {
         let owner_count = self.owners.len();
         match self.owners.iter_mut().find(|(name, _)| name == owner) {
@@ -59,8 +59,8 @@ impl Queue {
         true
     }
 
-    /// Removes the next tree from the queue; `None` if the queue is empty. The thread then counts as stopped and must
-    /// exit.
+    /// Removes the next tree from the queue. Returns `None` if the queue is empty: the thread then counts as stopped,
+    /// and must exit.
     fn pop(&mut self) -> Option<Snapshot> {
         let next = self.owners.pop_front().and_then(|(owner, mut queued)| {
             let next = queued.pop_front();
@@ -73,6 +73,7 @@ impl Queue {
         next
     }
 
+    /// Removes all queued trees, and rejects later ones.
     fn close(&mut self) {
         self.is_closed = true;
         self.owners.clear();
@@ -80,8 +81,7 @@ impl Queue {
 }
 
 impl Layers {
-    /// Writes the tree of a snapshot in the background, unless it has a stack. Does nothing if the owner already
-    /// has too many queued trees.
+    /// Writes the tree of a snapshot in the background, unless the tree has a stack. Does nothing if the queue is full.
     pub(crate) fn write_in_background(&self, snapshot: &Snapshot, owner: &str) {
         if !self.0.lock().queue.push(owner, snapshot) {
             return;
@@ -91,13 +91,14 @@ impl Layers {
             std::thread::Builder::new().name("materialise".to_owned()).spawn(move || layers.write_queued());
         if let Err(error) = spawned {
             tracing::warn!(%error, "failed to start the thread that materialises snapshots");
-            // Discard the queued trees, because there is no thread to write them.
+            // Discards the queued trees, because there is no thread to write them. The drop removes the key of a tree.
             while let Some(snapshot) = self.next_queued() {
                 drop(TreeInProgress { layers: &self.0, key: StackKey::of(&snapshot) });
             }
         }
     }
 
+    /// Writes the queued trees, until the queue is empty.
     fn write_queued(&self) {
         let store = self.0.store.with_cancel(self.0.stop.clone());
         while let Some(snapshot) = self.next_queued() {
@@ -112,7 +113,7 @@ impl Layers {
         }
     }
 
-    /// Removes the next tree from the queue, and notifies [`Layers::stop_writing`].
+    /// Removes the next tree from the queue, and wakes [`Layers::stop_writing`], which waits for the end of the thread.
     fn next_queued(&self) -> Option<Snapshot> {
         let next = self.0.lock().queue.pop();
         self.0.changed.notify_all();
@@ -124,7 +125,7 @@ impl Layers {
         self.0.lock().queue.is_running
     }
 
-    /// Stops background writes, and waits up to [`STOP_TIMEOUT`] until the current one is aborted.
+    /// Stops background writes for good. Waits up to [`STOP_TIMEOUT`] until the current write is aborted.
     pub(crate) fn stop_writing(&self) {
         self.0.stop.cancel();
         let deadline = Instant::now() + STOP_TIMEOUT;
@@ -141,7 +142,7 @@ impl Layers {
     }
 }
 
-/// Guard of a tree that is being written. Drop removes its key from the queue, so that it can be queued again.
+/// Guard of a tree that is being written. Drop removes the key from the queue, so that the tree can be queued again.
 struct TreeInProgress<'a> {
     layers: &'a Inner,
     key: StackKey,
@@ -152,7 +153,7 @@ impl Drop for TreeInProgress<'_> {
         let mut state = self.layers.lock();
         state.queue.keys.remove(&self.key);
         if std::thread::panicking() {
-            // The thread exits here. The next thread that is started writes the rest of the queue.
+            // The thread exits. The next queued tree starts another thread, which writes the rest of the queue, too.
             state.queue.is_running = false;
             self.layers.changed.notify_all();
         }
@@ -167,13 +168,14 @@ mod tests {
     use super::*;
     use crate::part::SnapshotPart;
 
-    fn store(home: &Path) -> Store {
+    fn open_store(home: &Path) -> Store {
         Store::open_or_create(home.join("store")).unwrap()
     }
 
+    /// Creates a store with snapshots of different trees. The store is removed when the directory is dropped.
     fn snapshots(count: usize) -> (tempfile::TempDir, Vec<Snapshot>) {
         let home = tempfile::tempdir().unwrap();
-        let store = store(home.path());
+        let store = open_store(home.path());
         let snapshot = |number: usize| {
             let mut tree = store.empty_tree().unwrap();
             tree.write("number", number.to_string()).unwrap();
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_queued_once_and_owners_are_bounded() {
+    fn a_tree_is_queued_once_and_the_number_of_owners_is_limited() {
         let (_home, all) = snapshots(OWNERS_MAX + 1);
         let mut queue = Queue::default();
         assert!(queue.push("a", &all[0]));
@@ -215,15 +217,16 @@ mod tests {
         assert_eq!((queue.owners.len(), queue.keys.len()), (OWNERS_MAX, OWNERS_MAX));
     }
 
-    fn layers(home: &Path) -> Layers {
-        let store = (store(home), SnapshotPart::Workspace);
-        Layers::open(&home.join("layers"), store, CheckoutOptions::default(), 0).unwrap()
+    fn open_layers(home: &Path) -> Layers {
+        let store = (open_store(home), SnapshotPart::Workspace);
+        let reserve = 0;
+        Layers::open(&home.join("layers"), store, CheckoutOptions::default(), reserve).unwrap()
     }
 
     #[test]
     fn all_queued_trees_are_written() {
         let (home, all) = snapshots(2 * TREES_PER_OWNER_MAX);
-        let layers = layers(home.path());
+        let layers = open_layers(home.path());
         for (number, snapshot) in all.iter().enumerate() {
             layers.write_in_background(snapshot, if number % 2 == 0 { "even" } else { "odd" });
         }
@@ -238,7 +241,7 @@ mod tests {
     #[test]
     fn nothing_is_written_after_stopping() {
         let (home, all) = snapshots(TREES_PER_OWNER_MAX + 1);
-        let layers = layers(home.path());
+        let layers = open_layers(home.path());
         for snapshot in &all[..TREES_PER_OWNER_MAX] {
             layers.write_in_background(snapshot, "a");
         }

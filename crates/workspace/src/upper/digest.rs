@@ -1,8 +1,8 @@
-//! Digest of a directory, to find out cheaply that nothing has changed.
+//! Digest of a directory, to find out cheaply that nothing in it has changed.
 //!
-//! It covers the path, type, mode, size, times and inode of every entry, and reads no content. It costs one `stat` per
-//! entry: of the upper directory for an overlay, which has only changed entries, and of the whole workspace for clone
-//! and copy.
+//! The digest covers the path, type, mode, size, mtime, ctime and inode of every entry. No content is read. Its cost is
+//! one `stat` per entry. For a workspace of the provider `overlay`, only the upper directory is read, which has only
+//! changed entries. For the providers `clone` and `copy`, the whole workspace is read.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{FileType, OFlags, RawDir, fstat};
-use workspace_state::{Cancel, DEPTH_MAX, StatFingerprint, StoreError};
+use workspace_state::{Cancel, DEPTH_MAX, StatFingerprint, StoreError, Timestamp};
 
 use super::{fingerprint, join};
 use crate::error::{Context as _, Result};
@@ -18,10 +18,11 @@ use crate::file_opener::FileOpener;
 use crate::provider::ChangeDigest;
 
 /// Directory that is to be read.
-struct Queued {
+struct QueuedDirectory {
     parent: Rc<OwnedFd>,
     name: Vec<u8>,
     path: Vec<u8>,
+    /// Number of parents up to the root.
     depth: usize,
 }
 
@@ -52,27 +53,31 @@ fn read_entries(
     Ok(is_complete.then(|| walk.finish()))
 }
 
+/// State of the computation of a digest.
 struct Walk<'a> {
+    /// Opener of directories regardless of their modes.
     opener: &'a FileOpener,
     hasher: blake3::Hasher,
+    /// Number of entries added so far.
     entries: usize,
+    /// Maximum number of entries.
     entries_max: usize,
     /// False if an entry has changed so recently that another change may leave its times as they are, because the
     /// clock of the file system is coarse.
     is_reliable: bool,
     /// Time at which the walk began, in nanoseconds since 1970.
-    now: i64,
+    started: i64,
 }
 
 impl<'a> Walk<'a> {
     fn new(opener: &'a FileOpener, entries_max: usize) -> Self {
         let hasher = blake3::Hasher::new();
-        Self { opener, hasher, entries: 0, entries_max, is_reliable: true, now: now() }
+        Self { opener, hasher, entries: 0, entries_max, is_reliable: true, started: Timestamp::now().0 }
     }
 
-    /// Adds the entries of queued directories and of all directories below them. Returns false if there are too many,
-    /// they are nested too deeply, or one vanished.
-    fn read_queued(&mut self, mut queue: Vec<Queued>, cancel: &Cancel) -> io::Result<bool> {
+    /// Adds the entries of queued directories and of all directories below them. Returns false if there are too many
+    /// entries, directories are nested too deeply, or an entry vanished or was replaced.
+    fn read_queued(&mut self, mut queue: Vec<QueuedDirectory>, cancel: &Cancel) -> io::Result<bool> {
         while let Some(next) = queue.pop() {
             cancel.check().map_err(io::Error::other)?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -102,7 +107,7 @@ impl<'a> Walk<'a> {
         directory: &Rc<OwnedFd>,
         path: &[u8],
         depth: usize,
-        queue: &mut Vec<Queued>,
+        queue: &mut Vec<QueuedDirectory>,
     ) -> io::Result<bool> {
         let mut names = Vec::new();
         let mut buffer = Vec::with_capacity(32 << 10);
@@ -126,15 +131,16 @@ impl<'a> Walk<'a> {
             let path = join(path, &name);
             self.add(&path, &fingerprint(&stat));
             if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-                queue.push(Queued { parent: Rc::clone(directory), name, path, depth: depth + 1 });
+                queue.push(QueuedDirectory { parent: Rc::clone(directory), name, path, depth: depth + 1 });
             }
         }
         Ok(true)
     }
 
+    /// Adds an entry to the digest.
     fn add(&mut self, path: &[u8], entry: &StatFingerprint) {
         self.entries += 1;
-        self.is_reliable &= entry.is_reliable_at(self.now);
+        self.is_reliable &= entry.is_reliable_at(self.started);
         self.hasher.update(&(path.len() as u64).to_le_bytes());
         self.hasher.update(path);
         self.hasher.update(&entry.mode.to_le_bytes());
@@ -146,11 +152,6 @@ impl<'a> Walk<'a> {
     fn finish(self) -> ChangeDigest {
         ChangeDigest { hash: *self.hasher.finalize().as_bytes(), is_reliable: self.is_reliable }
     }
-}
-
-fn now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
@@ -165,29 +166,29 @@ mod tests {
     #[test]
     fn every_change_changes_the_digest() {
         let home = tempfile::tempdir().unwrap();
-        let at = |path: &str| home.path().join(path);
-        fs::create_dir_all(at("a/b")).unwrap();
-        fs::write(at("a/file"), "one").unwrap();
+        let full = |path: &str| home.path().join(path);
+        fs::create_dir_all(full("a/b")).unwrap();
+        fs::write(full("a/file"), "one").unwrap();
         let opener = FileOpener::new(&NamespaceHolder::None);
         let digest = || read(&opener, home.path(), 100, &Cancel::new()).unwrap().unwrap();
         let mut last = digest();
         assert_eq!(last, digest());
         let changes: [(&str, &dyn Fn()); 7] = [
-            ("content", &|| fs::write(at("a/file"), "longer").unwrap()),
-            ("mode", &|| fs::set_permissions(at("a/file"), fs::Permissions::from_mode(0o600)).unwrap()),
-            ("new entry", &|| fs::write(at("a/b/new"), "").unwrap()),
-            ("symlink", &|| symlink("x", at("link")).unwrap()),
-            ("rename", &|| fs::rename(at("a/b/new"), at("a/b/other")).unwrap()),
-            ("removal", &|| fs::remove_file(at("link")).unwrap()),
+            ("content", &|| fs::write(full("a/file"), "longer").unwrap()),
+            ("mode", &|| fs::set_permissions(full("a/file"), fs::Permissions::from_mode(0o600)).unwrap()),
+            ("new entry", &|| fs::write(full("a/b/new"), "").unwrap()),
+            ("symlink", &|| symlink("x", full("link")).unwrap()),
+            ("rename", &|| fs::rename(full("a/b/new"), full("a/b/other")).unwrap()),
+            ("removal", &|| fs::remove_file(full("link")).unwrap()),
             ("mode of the root", &|| {
                 fs::set_permissions(home.path(), fs::Permissions::from_mode(0o711)).unwrap();
             }),
         ];
-        for (what, change) in changes {
+        for (description, change) in changes {
             change();
-            let now = digest();
-            assert_ne!(now.hash, last.hash, "{what}");
-            last = now;
+            let changed = digest();
+            assert_ne!(changed.hash, last.hash, "{description}");
+            last = changed;
         }
     }
 
@@ -199,7 +200,7 @@ mod tests {
         let digest = || read(&opener, home.path(), 100, &Cancel::new()).unwrap().unwrap();
         let first = digest();
         assert!(!first.is_reliable);
-        // At most the tick of a file system with whole seconds.
+        // The times of some file systems are in whole seconds.
         let began = std::time::Instant::now();
         while !digest().is_reliable {
             assert!(began.elapsed() < std::time::Duration::from_secs(30));
@@ -225,11 +226,12 @@ mod tests {
             drop(fs::remove_dir(&path));
             drop(fs::remove_file(&path));
             fs::create_dir(&path).unwrap();
-            // A descriptor lists its directory once.
+            // Opened anew each time, because an open directory can be listed only once.
             let root = Rc::new(opener.open_root(home.path()).unwrap());
             let mut walk = Walk::new(&opener, 100);
             let mut queue = Vec::new();
-            assert!(walk.read_directory(&root, b"", 0, &mut queue).unwrap());
+            let (path_of_root, depth) = (b"", 0);
+            assert!(walk.read_directory(&root, path_of_root, depth, &mut queue).unwrap());
             fs::remove_dir(&path).unwrap();
             replace(&path);
             assert!(!walk.read_queued(queue, &Cancel::new()).unwrap());

@@ -1,8 +1,9 @@
-//! Hard-linked files of an upper directory.
+//! Hard-linked files of an upper directory, which holds the changes of a workspace made by overlay.
 //!
 //! In a tree, the names of one hard-linked file have the same *link label*, a number. A file that the kernel copied
-//! up unchanged keeps the label that it has in the base, so that it is not reported as a change. Other files get a
-//! new label from [`Walk::new_link_label`].
+//! up unchanged keeps the label that it has in the base (the snapshot that the workspace was created from), so that it
+//! is not reported as a change. Other files get a new label from [`Walk::new_link_label`]. [`Walk`] is the state of one
+//! read of the upper directory. The *fingerprint* of a file is its mode, size, mtime, ctime and inode.
 
 use workspace_state::{LinkedFile, Node, StatFingerprint, Timestamp};
 
@@ -11,6 +12,7 @@ use crate::error::Result;
 
 /// Hard-linked file of which one name is in the tree already.
 pub(super) struct AddedLink {
+    /// Content and attributes of the file, to add its other names.
     file: LinkedFile,
     fingerprint: StatFingerprint,
 }
@@ -18,17 +20,18 @@ pub(super) struct AddedLink {
 /// Names of one hard-linked file.
 #[derive(Default)]
 pub(super) struct HardLinkNames {
+    /// Paths of all names in the upper directory.
     all: Vec<Vec<u8>>,
-    /// Name under which the base has the same, unchanged file; `None` if there is none.
+    /// Path under which the base has the same, unchanged file; `None` if there is none.
     unchanged: Option<Vec<u8>>,
 }
 
 impl Walk<'_> {
-    /// Returns the link label that a file of the upper directory has in the base; `None` if it has none
-    /// there, or differs in mode, size or time. An unchanged file can be in the upper directory, because the
-    /// kernel copies a file up, under one of its names, when it is linked or opened for writing. The content
-    /// need not be compared: if it differs in spite of equal times, readers of the tree treat the name as a
-    /// separate file, because names are one file only if label, content and time are equal.
+    /// Returns the link label that a file of the upper directory has in the base. Returns `None` if it has no label
+    /// there, or differs from the file of the base in mode, size or time. An unchanged file can be in the upper
+    /// directory, because the kernel copies a file up, under one of its names, when the file is linked or opened for
+    /// writing. The content need not be compared: readers of a tree treat two names as one file only if label, content
+    /// and time are equal, so a name with other content is a separate file in spite of its label.
     pub(super) fn base_label_if_unchanged(
         &self,
         directory: &UpperDirectory,
@@ -44,7 +47,8 @@ impl Walk<'_> {
         Ok(entry.link_label.filter(|_| is_same))
     }
 
-    /// Records a name of a hard-linked file. `base_label_if_unchanged` is set if it keeps its link label of the base.
+    /// Records a name of a hard-linked file. `base_label_if_unchanged` is the link label that the name keeps from the
+    /// base; `None` if it gets a new label.
     pub(super) fn record_link_name(
         &mut self,
         path: &[u8],
@@ -61,7 +65,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Gives all names of a file the link label of the base, if one of them keeps it.
+    /// Gives all names of a hard-linked file its link label of the base, if one of the names keeps that label.
     pub(super) fn unify_labels(&mut self) -> Result<()> {
         for HardLinkNames { all, unchanged } in std::mem::take(&mut self.link_names).into_values() {
             let Some(unchanged) = unchanged else { continue };
@@ -77,9 +81,9 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Adds a path as another name of a file that was added before. Returns false if no file with this
-    /// fingerprint was added. The name is not added to the index of fingerprints for the next commit: adding,
-    /// removing or renaming any name of the file changes the ctime in the fingerprint of all its names.
+    /// Adds a path as another name of a file that was added before. Returns false if no file with this fingerprint was
+    /// added. The fingerprint is not recorded for the next commit, which uses recorded fingerprints to skip unchanged
+    /// files: adding, removing or renaming any name of the file changes the ctime of all its names.
     pub(super) fn add_as_link(&mut self, path: &[u8], fingerprint: StatFingerprint) -> Result<bool> {
         let Some(linked) =
             self.linked.get(&fingerprint.inode).filter(|linked| linked.fingerprint == fingerprint)
@@ -98,8 +102,9 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns a link label that is equal for all names of one file: a hash of its inode number and of the unique
-    /// name of the workspace's directory. Another workspace can have a file with the same inode number.
+    /// Returns a new link label, which is equal for all names of one file: a hash of its inode number and of the unique
+    /// name of the workspace's directory. The name distinguishes it from a file with the same inode number in another
+    /// workspace.
     pub(super) fn new_link_label(&self, inode: u64) -> u64 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.scan.unique_name.as_bytes()).update(&inode.to_le_bytes());

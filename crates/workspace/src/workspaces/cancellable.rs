@@ -1,4 +1,8 @@
-//! Operations on workspaces that can be cancelled.
+//! Operations on workspaces that the caller can cancel.
+//!
+//! The *base* of a workspace is the snapshot that it was created from, or last reset to. A *reset* replaces the content
+//! of a workspace by that of another snapshot, in place or by a new directory. *Layers* are read-only directories below
+//! workspaces, which workspaces share.
 
 use std::time::Instant;
 
@@ -12,12 +16,13 @@ use crate::layers::{LayerGcResult, UnusedLayers};
 use crate::provider::{CommitResult, UncommittedContent};
 use crate::writers::Writers;
 
-/// Handle of [`Workspaces::cancellable`]. After cancellation, its operations fail with
+/// Handle for workspaces, returned by [`Workspaces::cancellable`]. After cancellation, its operations fail with
 /// [`StoreError::Cancelled`](workspace_state::StoreError::Cancelled) and leave the workspace unchanged. The parameter
-/// `writers` of operations that read a workspace says whether processes may write to it meanwhile.
+/// `writers` of operations that read a workspace says whether processes may write to the workspace meanwhile.
 #[derive(Debug)]
 pub struct CancellableWorkspaces<'a> {
     pub(super) workspaces: &'a Workspaces,
+    /// Store handle with the caller's cancellation flag.
     store: Store,
 }
 
@@ -39,13 +44,14 @@ impl CancellableWorkspaces<'_> {
         self.workspaces.create_with(&self.store, id, new)
     }
 
-    /// Computes the differences, as [`Workspaces::changes`] does. Reading the returned trees can be
-    /// cancelled too.
+    /// Computes the differences between a workspace and its base, as [`Workspaces::changes`] does. Reading the returned
+    /// trees can be cancelled, too.
     pub fn changes(&self, id: &str, writers: Writers) -> Result<Changes> {
         self.workspaces.changes_with(&self.store, id, writers)
     }
 
-    /// Commits, as [`Workspaces::commit`] does. A commit that is already writing its record completes.
+    /// Commits the content of a workspace, as [`Workspaces::commit`] does. A commit that is already writing its record
+    /// is not cancelled.
     pub fn commit(&self, id: &str, new: NewSnapshot, writers: Writers) -> Result<CommitResult> {
         self.workspaces.commit_with(&self.store, id, new, writers)
     }
@@ -61,7 +67,7 @@ impl CancellableWorkspaces<'_> {
         self.workspaces.may_have_changed_with(&self.store, id)
     }
 
-    /// Commits like [`Self::commit`], unless the content is that of the parent.
+    /// Commits a workspace like [`Self::commit`], unless its content is that of the snapshot that would be the parent.
     pub fn commit_if_changed(
         &self,
         id: &str,
@@ -72,8 +78,8 @@ impl CancellableWorkspaces<'_> {
     }
 
     /// Resets a workspace to another snapshot, as [`Workspaces::reset`] does. `materialize` says when the files of the
-    /// snapshot are written to disk, `mode` whether the workspace may get a new directory. If it is cancelled while
-    /// it changes files in place, the former content is restored.
+    /// snapshot are written to disk, `mode` whether the workspace may get a new directory. If the reset is cancelled
+    /// while it replaces files in place, the former content is restored.
     pub fn reset(
         &self,
         id: &str,
@@ -84,9 +90,9 @@ impl CancellableWorkspaces<'_> {
         self.workspaces.reset_with(&self.store, id, (snapshot, None), materialize, mode)
     }
 
-    /// Resets a workspace like [`Self::reset`]. The same write of the workspace's record stores `base_info`
-    /// ([`Generation::base_info`](crate::Generation::base_info)): a text that this crate does not interpret, for the
-    /// caller to read after a crash.
+    /// Resets a workspace like [`Self::reset`]. The new base and `base_info` are stored in one write of the workspace's
+    /// record. `base_info` ([`Generation::base_info`](crate::Generation::base_info)) is a text of the caller about the
+    /// base, which the caller can read after a crash. This crate does not interpret it.
     pub fn reset_with_info(
         &self,
         id: &str,
@@ -98,15 +104,15 @@ impl CancellableWorkspaces<'_> {
         self.workspaces.reset_with(&self.store, id, base, Materialize::Auto, mode)
     }
 
-    /// Writes the layers that a reset to this snapshot needs. They are kept until the result is dropped. Call
-    /// this before freezing processes for the reset, to keep the freeze short.
+    /// Writes the layers that a reset to `snapshot` needs. They are kept until the result is dropped. Call this before
+    /// you freeze processes for the reset, to keep the freeze short.
     pub fn prepare_reset(&self, id: &str, snapshot: SnapshotId) -> Result<PreparedReset> {
         self.workspaces.prepare_reset_with(&self.store, id, snapshot)
     }
 
-    /// Removes unused layers, as [`Workspaces::collect_layers`] does: all, or those that were unused for their
-    /// retention time (`which`).
-    pub fn collect_layers(&self, which: UnusedLayers) -> Result<LayerGcResult> {
-        self.workspaces.layers.collect(Instant::now(), which, self.store.cancel_flag())
+    /// Removes unused layers, as [`Workspaces::collect_layers`] does: all, or those whose retention time has passed
+    /// (`selection`).
+    pub fn collect_layers(&self, selection: UnusedLayers) -> Result<LayerGcResult> {
+        self.workspaces.layers.collect(Instant::now(), selection, self.store.cancel_flag())
     }
 }

@@ -1,9 +1,11 @@
 //! Conditional commits: a workspace is committed only if its content differs from its last snapshot.
 //!
-//! A command that is traced causes one such commit after its exit. Many commands change nothing, so a digest of the
-//! directory (`upper/digest.rs`: names, modes, sizes, times and inodes) is compared before any content is read.
+//! A server makes such a commit after each traced command in a sandbox. Many commands change no file,
+//! so a digest of the directory (`upper/digest.rs`: a hash of names, modes, sizes, times and inodes) is compared before
+//! any content is read. A digest is *reliable* if any later change of the directory changes it.
 //!
-//! Functions that end in `_with` stop when the `Cancel` flag of the handle `store` is set.
+//! Functions whose names end in `_with` stop when the `Cancel` flag of the handle `store` is set. `LiveWorkspace` is
+//! the state of a workspace in memory. A *generation* is one of the directories that a workspace has had.
 
 use workspace_state::{Cancel, NewSnapshot, Store};
 
@@ -23,9 +25,9 @@ impl Workspaces {
         })
     }
 
-    /// Returns true if a workspace has certainly not changed since its last conditional commit. Returns false if it
-    /// has changed, or if that cannot be found out quickly: it makes few system calls and waits for no lock, so that
-    /// async code may call it.
+    /// Returns true if a workspace has certainly not changed since its last conditional commit. Returns false if the
+    /// workspace has changed, or if this cannot be found out quickly. Makes few system calls and waits for no lock, so
+    /// that async code may call it.
     pub fn is_known_unchanged(&self, id: &str) -> bool {
         let Ok(slot) = self.slot(id) else { return false };
         let Ok(workspace) = slot.workspace.try_lock() else { return false };
@@ -34,7 +36,7 @@ impl Workspaces {
         workspace.as_ref().is_some_and(|workspace| is_unchanged(workspace).unwrap_or(false))
     }
 
-    /// Returns true if the digest of a workspace is that of its last conditional commit.
+    /// Returns true if the digest of a workspace is the same as at its last conditional commit.
     fn has_last_digest(
         &self,
         id: &str,
@@ -74,8 +76,9 @@ impl Workspaces {
             };
             // Computed before the content is read, so that a change during the read makes the next digest differ.
             let digest = provider.change_digest(&dir, DigestEffort::Full, store.cancel_flag())?;
+            let writers = self.all_writers(writers);
             let committed = provider.commit_if_changed(&dir, &base, &last_tree, new, writers)?;
-            // Committed or unchanged: in both cases the content equals the last snapshot now.
+            // The content equals the last snapshot now, whether it was committed or unchanged.
             let reliable_digest = digest.filter(|digest| digest.is_reliable);
             workspace.unchanged_digest =
                 reliable_digest.map(|digest| UnchangedDigest { generation: number, digest });

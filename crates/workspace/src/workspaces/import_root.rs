@@ -1,4 +1,7 @@
-//! Importing a directory, such as the files of a template, as the root filesystem of a snapshot.
+//! Import of a directory as the root filesystem of a snapshot.
+//!
+//! A snapshot has the files of a workspace, and possibly the root filesystem of a sandbox. The imported directory is
+//! for example a *template*, the root filesystem that sandboxes start with.
 
 use std::path::Path;
 
@@ -16,11 +19,11 @@ use crate::writers::Writers;
 pub struct RootImport<'a> {
     /// Path of the directory. No process may write to it during the import.
     pub directory: &'a Path,
-    /// Name of the template that it belongs to.
+    /// Name of the template that the directory belongs to.
     pub template: &'a str,
-    /// Unused name of a reference. While the import is in progress, it names a temporary snapshot of the content.
-    /// If the process is killed, or their removal fails, reference and snapshot are left behind; the next process
-    /// passes them to [`Workspaces::remove_import`].
+    /// Unused name for a reference (a name of a snapshot in the store). While the import is in progress, the reference
+    /// names a temporary snapshot of the content. If the process is killed, or the removal of reference and snapshot
+    /// fails, both are left behind. The next process passes them to [`Workspaces::remove_import`].
     pub temporary_reference: &'a str,
     /// Callback that changes the content before it is committed, for example to add missing directories.
     pub change: &'a dyn Fn(&mut VirtualTree) -> Result<(), TreeError>,
@@ -54,8 +57,8 @@ impl CancellableWorkspaces<'_> {
             let root = tree.into_root(import.template)?;
             Ok(store.empty_tree()?.commit(NewSnapshot { root: Some(root), ..new })?)
         })();
-        // Runs also after an error or a cancellation: this store handle is not cancelled. A failure must hide neither
-        // the error nor the new snapshot; the caller removes leftovers later.
+        // Runs also after an error or a cancellation: the store handle of `workspaces` is not cancelled. A failure is
+        // only logged, because the caller must get `committed`, and removes the leftovers later.
         if let Err(error) = self.workspaces.remove_import(import.temporary_reference, content.id) {
             let (reference, snapshot) = (import.temporary_reference, content.id);
             tracing::warn!(reference, %snapshot, %error, "failed to remove the temporary snapshot of an import");
@@ -65,9 +68,9 @@ impl CancellableWorkspaces<'_> {
 }
 
 impl Workspaces {
-    /// Removes the temporary reference of an import and the snapshot that it names, in one commit: without the
-    /// reference, the next process could not find the snapshot. If something else needs the snapshot, removes only
-    /// the reference.
+    /// Removes the temporary reference of an import and the snapshot that it names. Removes both in one commit: without
+    /// the reference, the next process could not find the snapshot. If something else needs the snapshot, such as
+    /// another reference, removes only the reference.
     pub fn remove_import(&self, reference: &str, content: SnapshotId) -> Result<()> {
         match self.store.remove_reference_with_snapshot(reference, content) {
             Err(StoreError::Refused(_)) => Ok(self.store.remove_reference(reference, Expect::At(content))?),

@@ -1,6 +1,6 @@
-//! Keeping the content of a workspace that is removed, as a directory of the host.
+//! Kept content: the files of a removed workspace, which stay on the host as a plain directory.
 //!
-//! This is not the *kept root* of a sandbox, a root filesystem that is writable and part of its snapshots.
+//! Not to be confused with the *kept root* of a sandbox, a root filesystem that is writable and part of its snapshots.
 
 use std::fs;
 use std::io;
@@ -15,15 +15,17 @@ use crate::provider_kind::ProviderKind;
 pub enum KeptContent {
     /// The workspace is removed, and its content is in this directory.
     Directory(PathBuf),
-    /// Nothing is changed: the content is spread over layers, so only a commit can keep it.
+    /// Nothing was changed, because the workspace is an overlay: its files are in several layers, so only a commit can
+    /// keep its content.
     InLayers,
-    /// There is neither a workspace with this id nor kept content, for example because an earlier removal
-    /// committed the content and was interrupted afterwards.
+    /// There is neither a workspace with this id nor kept content of it. For example, an earlier removal committed the
+    /// content, removed the workspace, and was interrupted.
     Missing,
 }
 
 impl Workspaces {
-    /// Removes a workspace, but moves its content to a directory that is kept. Changes nothing for an overlay.
+    /// Moves the content of a workspace to a directory that is kept, and removes the workspace. Changes nothing if the
+    /// workspace is an overlay. After an interruption, repeat the call.
     pub fn keep_content(&self, id: &str) -> Result<KeptContent> {
         let directory = self.directory.join(KEPT_DIR);
         let to = directory.join(id);
@@ -35,7 +37,7 @@ impl Workspaces {
             let from = self.provider(current.provider).path(&self.current_dir(id, &workspace.record));
             fs::create_dir_all(&directory).context("create", &directory)?;
             match fs::rename(&from, &to) {
-                // Moved by an earlier, interrupted attempt.
+                // An earlier, interrupted call has moved the content.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
                 moved => moved.context("move", &from).map(|()| true),
             }
@@ -43,7 +45,7 @@ impl Workspaces {
         match moved {
             Ok(false) => return Ok(KeptContent::InLayers),
             Ok(true) => self.remove(id)?,
-            // Removed by an earlier, interrupted attempt.
+            // An earlier, interrupted call may have removed the workspace.
             Err(WorkspaceError::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }

@@ -1,7 +1,9 @@
 //! Recovery of workspaces after the death of a process, and removal of workspaces.
 //!
-//! A reset replaces the content of a workspace: in place, or by a new directory, the next generation. During a
-//! reset, the phase is `Phase::Resetting`; if it is not in place, there is a former generation.
+//! A *reset* replaces the content of a workspace by that of another snapshot: in place, or by a new directory, the next
+//! *generation*. During a reset, the phase in the record is `Phase::Resetting`. If the reset is not in place, the
+//! record has a former generation, too. A *pin* protects a base snapshot (from which a generation was created) from
+//! garbage collection. An *anchor* is a mount that shows the present files of a project to several workspaces.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +17,8 @@ use crate::provider_kind::ProviderKind;
 use crate::record::{Generation, Phase, Record};
 
 impl Workspaces {
-    /// Loads all workspaces, and finishes or undoes the operations of a killed process.
+    /// Loads all workspaces, and finishes or undoes the operations of a killed process. If that fails for a
+    /// workspace, the failure is logged, and the workspace is kept.
     pub(super) fn recover(&self) -> Result<()> {
         for id in names(&self.directory)? {
             if let Err(error) = self.recover_one(&id) {
@@ -30,8 +33,8 @@ impl Workspaces {
         self.remove_unused_pins()
     }
 
-    /// Removes the pins, which protect base snapshots from garbage collection, of workspaces that were never
-    /// completed, and those that no record names. A workspace with an unreadable record keeps its pins.
+    /// Removes the pins of workspaces that do not exist, and pins that the record of their workspace does not name. A
+    /// workspace with an unreadable record keeps its pins.
     fn remove_unused_pins(&self) -> Result<()> {
         let prefix = self.pin_holder("");
         for pin in self.store.pins()? {
@@ -52,9 +55,9 @@ impl Workspaces {
     fn recover_one(&self, id: &str) -> Result<()> {
         let directory = self.workspace_dir(id);
         let record = match Record::read(&directory) {
-            // The workspace was never completed.
+            // The creation of the workspace was never completed.
             Err(_) if Record::is_missing(&directory)? => return self.remove_all(id, None),
-            // A record that exists but cannot be read is an error: the workspace is left for an operator.
+            // A record that exists but cannot be read is an error: an operator must repair or remove the workspace.
             record => record?,
         };
         match record.phase {
@@ -63,15 +66,14 @@ impl Workspaces {
         }
     }
 
-    /// Loads a workspace. Removes its former generation unless a reset is in progress. If a reset in place was
-    /// interrupted, repeats it. A reset to a new generation stays in progress: only the caller knows which
-    /// generation the processes use.
+    /// Loads a workspace. Removes its former generation unless a reset is in progress. Repeats an interrupted reset in
+    /// place. A reset to a new generation stays in progress, because only the caller of [`Workspaces::open`] can find
+    /// out which generation the processes use.
     pub(super) fn load(&self, id: &str, mut record: Record) -> Result<()> {
         if record.phase == Phase::Ready
             && let Some(former) = record.former.take()
         {
-            // The process died after the reset was finished or undone, but before the former generation was removed;
-            // or the caller left it to be removed later.
+            // The process died after the reset was finished or undone, and before the former generation was removed.
             self.remove_generation(id, &record.creation_id, &former)?;
             record.write(&self.workspace_dir(id))?;
         }
@@ -106,8 +108,8 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Unmounts a workspace and removes its directory with all generations, the record and the pins. `record` is
-    /// read from the directory if it is `None`.
+    /// Unmounts a workspace and removes its directory with all generations, the record and the pins. If `record` is
+    /// `None`, reads the record from the directory.
     pub(super) fn remove_all(&self, id: &str, record: Option<&Record>) -> Result<()> {
         let directory = self.workspace_dir(id);
         let record = record.cloned().or_else(|| Record::read(&directory).ok());
@@ -115,13 +117,13 @@ impl Workspaces {
             for generation in record.former.iter().chain([&record.current]) {
                 self.remove_generation(id, &record.creation_id, generation)?;
             }
-            // Pin of the former base during a reset in place; the pin of a former generation is removed above.
+            // Pin of the former base of a reset in place. `remove_generation` has removed the pins of generations.
             self.unpin(record.in_place_former_pin);
             if let Some(anchor) = &record.current.anchor {
                 self.anchors.leave(anchor, id, FollowerProcesses::Ended)?;
             }
         }
-        // Mounts of generations that no record names.
+        // Mounts of generations that the record does not name.
         let holder = self.holder.get();
         for path in overlay::mounted(&holder, &directory)? {
             overlay::unmount(&holder, &path)?;
@@ -129,7 +131,7 @@ impl Workspaces {
         self.copy.remove(&directory)
     }
 
-    /// Unmounts and removes a generation, and its pin. The directory may be missing already.
+    /// Unmounts and removes a generation, and its pin. Its directory need not exist any more.
     pub(super) fn remove_generation(
         &self,
         id: &str,

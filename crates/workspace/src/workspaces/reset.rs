@@ -1,9 +1,12 @@
-//! Resetting a workspace to another snapshot.
+//! Resets: the content of a workspace is replaced by that of another snapshot.
 //!
-//! A workspace of the providers clone and copy is changed *in place*. An overlay gets a new directory, the next
-//! *generation*: the caller switches all processes from the former generation to it, and then finishes or undoes
-//! the reset. Until then the phase in the record is [`Phase::Resetting`], which a reset in place has, too, while it
-//! runs.
+//! The files of a workspace of the providers clone and copy are replaced *in place*. An overlay gets a new directory,
+//! the next *generation*: the caller switches all processes from the former generation to it, and then finishes or
+//! undoes the reset. Until then the phase in the workspace's record (its state on disk) is [`Phase::Resetting`]. A
+//! reset in place has this phase, too, while it runs.
+//!
+//! The *base* of a workspace is the snapshot that it was created from, or last reset to. A *pin* protects the base from
+//! garbage collection. *Recovery* is the work of [`Workspaces::open`] after a server was killed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -38,7 +41,8 @@ pub struct ResetResult {
     pub moved: bool,
 }
 
-/// Layers of a later reset, written in advance. This keeps them from being removed.
+/// Guard of the layers (lower directories of an overlay) that were written in advance for a reset. They are kept until
+/// it is dropped.
 #[derive(Debug)]
 pub struct PreparedReset {
     _lower: LowerLayers,
@@ -46,8 +50,8 @@ pub struct PreparedReset {
 
 impl Workspaces {
     /// Resets a workspace to another snapshot, with the same provider. `materialize` says when the files of the
-    /// snapshot are written to disk. An overlay gets a new directory, which `mode` must allow. Other workspaces are
-    /// changed in place.
+    /// snapshot are written to disk. An overlay gets a new directory, which `mode` must allow. The files of other
+    /// workspaces are replaced in place, while no process may write to them.
     pub fn reset(
         &self,
         id: &str,
@@ -58,8 +62,8 @@ impl Workspaces {
         self.reset_with(&self.store, id, (snapshot, None), materialize, mode)
     }
 
-    /// Resets a workspace to `snapshot`. The same write of the record stores `base_info`, a text of the caller about
-    /// the snapshot. Stops when the `Cancel` flag of the handle `store` is set.
+    /// Resets a workspace to `snapshot`. `base_info` is a text of the caller about the snapshot. One write of the
+    /// record stores both. Stops when the `Cancel` flag of the handle `store` is set.
     pub(super) fn reset_with(
         &self,
         store: &Store,
@@ -81,6 +85,7 @@ impl Workspaces {
         })
     }
 
+    /// Replaces the files of a workspace by those of `base`. On failure, undoes the reset if possible.
     fn reset_in_place(
         &self,
         id: &str,
@@ -89,7 +94,7 @@ impl Workspaces {
         base_info: Option<String>,
     ) -> Result<ResetResult> {
         let mut record = workspace.record.clone();
-        // Pin left by an earlier reset in place that could be neither completed nor undone.
+        // An earlier reset in place left this pin, if it could be neither completed nor undone.
         self.unpin(record.in_place_former_pin.take());
         let pin = base.snapshot.as_ref().map(|_| PinId::generate());
         record.in_place_former_pin = std::mem::replace(&mut record.current.pin, pin);
@@ -98,7 +103,8 @@ impl Workspaces {
         record.phase = Phase::Resetting;
         let workspace_dir = self.workspace_dir(id);
         let undo = workspace.record.prepare_undo(&workspace_dir)?;
-        // Pinned first: recovery needs the base that the record names. It removes a pin that no record names.
+        // Pinned before the record is written: recovery needs the base that the record names. If no record names the
+        // pin, recovery removes the pin.
         self.pin(id, base, pin)?;
         record.write(&workspace_dir)?;
         let applied = self.apply_reset(id, &mut record, base);
@@ -106,8 +112,8 @@ impl Workspaces {
             if is_undone && self.install_undo(id, undo) {
                 self.unpin(pin);
             } else {
-                // The record on disk says that the reset is in progress. No commit is possible until the next reset, or
-                // recovery after a restart, replaces the content, which may be mixed.
+                // The record on disk says that the reset is in progress. The content may be a mix of two snapshots, so
+                // no commit is possible until another reset, or recovery after a restart, has replaced it.
                 workspace.record = record;
             }
             return Err(error);
@@ -117,8 +123,8 @@ impl Workspaces {
         Ok(ResetResult { workspace: info, moved: false })
     }
 
-    /// Restores the record of before a reset in place. Returns false if that fails: the record still says that the
-    /// reset is in progress, so that recovery repeats it.
+    /// Restores the record that the workspace had before a reset in place. Returns false if that fails: then the record
+    /// on disk still says that the reset is in progress, so that recovery repeats it.
     fn install_undo(&self, id: &str, undo: PreparedRecord) -> bool {
         let installed = undo.install();
         if let Err(error) = &installed {
@@ -127,9 +133,9 @@ impl Workspaces {
         installed.is_ok()
     }
 
-    /// Changes the content of a workspace to `base`, which its record names, in place. Then records that the reset is
-    /// complete, and removes the pin of the former base. If that cannot be recorded, the reset is still in progress,
-    /// and recovery repeats it.
+    /// Replaces the files of a workspace by those of `base`, which its record names already. Then records that the
+    /// reset is complete, and removes the pin of the former base. If that cannot be recorded, the reset is still in
+    /// progress, and recovery repeats it.
     pub(super) fn apply_reset(
         &self,
         id: &str,
@@ -146,6 +152,8 @@ impl Workspaces {
         Ok(())
     }
 
+    /// Creates the next generation of a workspace with the content of `base`, and makes it the current one. The phase
+    /// is then [`Phase::Resetting`]. On failure, removes the next generation again.
     fn reset_by_moving(
         &self,
         id: &str,
@@ -180,8 +188,8 @@ impl Workspaces {
         Ok(ResetResult { workspace: info, moved: true })
     }
 
-    /// Returns the directory that processes must still be switched to, if a reset is in progress; `None` for
-    /// a reset in place.
+    /// Returns the directory that processes must still be switched to. Returns `None` if no reset is in progress, the
+    /// reset is in place, or there is no such workspace.
     pub fn pending_reset(&self, id: &str) -> Result<Option<PathBuf>> {
         let path = |workspace: &mut LiveWorkspace| {
             let is_pending = workspace.record.has_pending_switch();
@@ -193,8 +201,8 @@ impl Workspaces {
         }
     }
 
-    /// Returns false if a workspace should be mounted but is not. A mount disappears when the namespace holder
-    /// dies, and leaves an empty directory.
+    /// Returns false if a workspace should be mounted but is not. A mount disappears when the namespace holder (the
+    /// process that keeps the namespaces of mounts) dies, and leaves an empty directory.
     pub fn is_available(&self, id: &str) -> Result<bool> {
         self.with_locked(id, |workspace| {
             let dir = self.current_dir(id, &workspace.record);
@@ -202,8 +210,8 @@ impl Workspaces {
         })
     }
 
-    /// Returns the new and the former directory of a workspace during a reset; `None` for a directory that is
-    /// not mounted.
+    /// Returns the current and the former directory of a workspace during a reset. Each is `None` if it does not exist
+    /// or is not mounted.
     pub fn reset_directories(&self, id: &str) -> Result<(Option<PathBuf>, Option<PathBuf>)> {
         self.with_locked(id, |workspace| {
             let mounted_path = |generation: &Generation| -> Result<Option<PathBuf>> {
@@ -231,7 +239,7 @@ impl Workspaces {
     }
 
     /// Ends a reset after all processes were switched to the new directory. The former generation stays on disk until
-    /// [`Workspaces::remove_former`].
+    /// [`Workspaces::remove_former`] is called.
     pub fn finish_reset(&self, id: &str) -> Result<()> {
         self.with_locked(id, |workspace| {
             let record = Record { phase: Phase::Ready, ..workspace.record.clone() };
@@ -264,9 +272,9 @@ impl Workspaces {
         })
     }
 
-    /// Ends a reset of a workspace that no process uses any more, if it is not known whether its processes were switched
-    /// to the new directory: that directory becomes the workspace if something in it was changed, else the former one.
-    /// Does nothing if no such reset is in progress.
+    /// Ends a reset of a workspace that no process uses any more, if it is not known whether its processes were
+    /// switched to the new directory: that directory becomes the workspace if something in it was changed, else the
+    /// former one. Does nothing if no such reset is in progress.
     pub fn settle_reset_of_unused(&self, id: &str) -> Result<()> {
         if self.pending_reset(id)?.is_none() {
             return Ok(());
@@ -279,15 +287,15 @@ impl Workspaces {
     /// Removes the former generation of a workspace after a reset. The caller guarantees that no process uses
     /// it. The workspace is locked only briefly, not while files are deleted.
     pub fn remove_former(&self, id: &str) -> Result<()> {
-        let aside = match self.with_locked(id, |workspace| self.move_former_aside(id, workspace)) {
+        let moved = match self.with_locked(id, |workspace| self.move_former_aside(id, workspace)) {
             Err(WorkspaceError::NotFound { .. }) => return Ok(()),
-            aside => aside?,
+            moved => moved?,
         };
-        aside.map_or(Ok(()), |path| self.overlay.remove(&path))
+        moved.map_or(Ok(()), |path| self.overlay.remove(&path))
     }
 
-    /// Moves the former generation into [`REMOVED_DIR`]. Returns its new path; `None` if there is no former
-    /// generation, or a reset still needs it.
+    /// Moves the former generation into [`REMOVED_DIR`], from which the caller removes it. Returns its new path; `None`
+    /// if there is no former generation, or a reset still needs it.
     fn move_former_aside(&self, id: &str, workspace: &mut LiveWorkspace) -> Result<Option<PathBuf>> {
         let Some(former) = workspace.record.former.clone() else { return Ok(None) };
         if workspace.record.phase == Phase::Resetting {

@@ -1,8 +1,8 @@
-//! Commits of workspaces whose processes cannot be frozen, because others started them.
+//! Commits of workspaces whose processes cannot be frozen, because the server did not start them.
 //!
 //! The content is read again after it was committed. If both reads agree, the snapshot is *settled*: it is the content
-//! that the workspace had between them. The second read only compares fingerprints of files, as long as nothing
-//! changes.
+//! that the workspace had at a moment between the two reads. If no file has changed, the second read only compares
+//! fingerprints of files (mode, size, mtime, ctime and inode).
 //!
 //! The operations belong to [`CancellableWorkspaces`], the handle whose operations stop when their caller cancels them.
 
@@ -16,7 +16,7 @@ use crate::error::{Context as _, Result, WorkspaceError};
 use crate::provider::CommitResult;
 use crate::writers::Writers;
 
-/// Number of attempts to commit a workspace that keeps changing.
+/// Number of attempts to read or commit a workspace that keeps changing.
 const ATTEMPTS: u32 = 5;
 
 impl CancellableWorkspaces<'_> {
@@ -28,11 +28,11 @@ impl CancellableWorkspaces<'_> {
         for _ in 0..ATTEMPTS {
             self.workspaces.check_directory(id)?;
             let committed = self.commit_if_settled(id, new);
-            if let Err(missing) = self.workspaces.check_directory(id) {
+            if let Err(unusable) = self.workspaces.check_directory(id) {
                 if let Ok(Some(committed)) = &committed {
                     self.workspaces.uncommit(id, &committed.snapshot)?;
                 }
-                return Err(missing);
+                return Err(unusable);
             }
             if let Some(committed) = committed? {
                 return Ok(committed);
@@ -41,23 +41,24 @@ impl CancellableWorkspaces<'_> {
         Err(WorkspaceError::Changing { id: id.to_owned() })
     }
 
-    /// Commits a workspace; `None` if it has changed meanwhile, and there is no snapshot.
+    /// Commits a workspace. Returns `None`, without a snapshot, if the content has changed meanwhile.
     fn commit_if_settled(&self, id: &str, new: &NewSnapshot) -> Result<Option<CommitResult>> {
         let Some(committed) = none_if_unsettled(self.commit(id, new.clone(), Writers::Running))? else {
             return Ok(None);
         };
-        let again = none_if_unsettled(self.changes(id, Writers::Running));
-        if let Ok(Some(again)) = &again
-            && again.after.id() == committed.snapshot.tree
+        let second_read = none_if_unsettled(self.changes(id, Writers::Running));
+        if let Ok(Some(changes)) = &second_read
+            && changes.after.id() == committed.snapshot.tree
         {
             return Ok(Some(committed));
         }
         self.workspaces.uncommit(id, &committed.snapshot)?;
-        again.map(|_| None)
+        second_read.map(|_| None)
     }
 
-    /// Computes the differences of a workspace to which processes may write meanwhile. No file is read while it is half
-    /// written, but different files may be from different moments. Fails like [`Self::commit_settled`].
+    /// Computes the differences between a workspace and its base, while processes may write to the workspace. Each file
+    /// has the content of one moment, but different files may be from different moments. Fails as
+    /// [`Self::commit_settled`] does.
     pub fn changes_while_running(&self, id: &str) -> Result<Changes> {
         for _ in 0..ATTEMPTS {
             self.workspaces.check_directory(id)?;
@@ -72,10 +73,10 @@ impl CancellableWorkspaces<'_> {
 }
 
 impl Workspaces {
-    /// Fails with [`WorkspaceError::Unusable`] if the directory of an agent was removed, or replaced by something else.
+    /// Fails with [`WorkspaceError::Unusable`] if the agent's directory was removed, or replaced by something else.
     /// Without this check, a removed directory would be committed as the removal of all files, and a symlink in its
-    /// place would be followed. The caller makes sure that the workspace is no overlay: that may be mounted in
-    /// another namespace, and its directory is empty here.
+    /// place would be followed. Must not be called for an overlay: it may be mounted in another namespace, and its
+    /// directory is empty in this one.
     pub(super) fn check_directory(&self, id: &str) -> Result<()> {
         let path = self.path(id)?;
         let unusable =
@@ -89,7 +90,7 @@ impl Workspaces {
     }
 }
 
-/// Returns `None` instead of the error that files kept changing while they were read.
+/// Converts the error that files kept changing while they were read to `None`.
 pub(super) fn none_if_unsettled<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Err(error) if error.is_changing() => Ok(None),

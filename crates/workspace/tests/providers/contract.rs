@@ -1,4 +1,10 @@
-//! Contract of providers: tests that every one of them must pass.
+//! Tests that every provider must pass. A provider is a method of making the directory of a workspace: overlay, clone
+//! (reflinked files) or copy. A few tests at the end of the list are for one provider only.
+//!
+//! A reset replaces the content of a workspace by that of another snapshot. An overlay moves to a new directory, until
+//! `finish_reset` or `undo_reset` ends the reset; the other providers replace files in place. `fixture.all()` is the
+//! set of workspaces under test. `fixture.seen(id)` is a listing of a workspace, and `fixture.checked_out(&snapshot)` a
+//! listing of a snapshot in the same format.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
@@ -15,6 +21,7 @@ use workspace_workspace::{
 
 use crate::fixture::{Fixture, Setting, options};
 
+/// Script that creates files, directories, a symlink and a hard link, with various modes and times.
 const FILES: &str = "mkdir -p src/deep empty; echo one > one; echo two > src/two; echo three > src/deep/three;
     ln -s ../one src/link; ln one hard; chmod 750 src; chmod 755 src/two; touch -d '2020-01-02 03:04:05.678' one src";
 
@@ -28,7 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         add("the_root_is_opened_whatever_its_mode", the_root_is_opened_whatever_its_mode);
         add("changes_are_reported", changes_are_reported);
         add("a_commit_has_the_visible_content", a_commit_has_the_visible_content);
-        add("an_unchanged_workspace_is_known", an_unchanged_workspace_is_known);
+        add("an_unchanged_workspace_is_recognised", an_unchanged_workspace_is_recognised);
         add("workspaces_are_independent", workspaces_are_independent);
         add("another_process_opens_existing_workspaces", another_process_opens_existing_workspaces);
         add("a_reset_workspace_holds_the_other_snapshot", a_reset_workspace_holds_the_other_snapshot);
@@ -69,6 +76,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
+/// Returns the parameters of a workspace that is created from a snapshot.
 fn from(snapshot: &Snapshot) -> NewWorkspace<'static> {
     NewWorkspace { snapshot: Some(snapshot.id), ..NewWorkspace::default() }
 }
@@ -84,7 +92,7 @@ fn a_workspace_holds_its_snapshot(setting: Setting) {
     assert_eq!(fixture.run("empty", "ls -A"), "");
 }
 
-/// Reads a file below an open directory, in this process.
+/// Reads a file below an open directory, with the permissions of this process.
 fn read_below(root: &OwnedFd, name: &str) -> Result<String, Errno> {
     let file = openat(root, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(std::io::read_to_string(std::fs::File::from(file)).unwrap())
@@ -154,13 +162,13 @@ fn a_commit_has_the_visible_content(setting: Setting) {
     assert_eq!(fixture.changes("b"), [""; 0]);
 }
 
-fn an_unchanged_workspace_is_known(setting: Setting) {
+fn an_unchanged_workspace_is_recognised(setting: Setting) {
     let fixture = Fixture::new(setting);
     let all = fixture.all();
     all.create("base", &from(&fixture.snapshot(FILES))).unwrap();
     all.create("empty", &NewWorkspace::default()).unwrap();
-    let (never, message) = (Cancel::new(), || NewSnapshot::with_message("test"));
-    let cancellable = all.cancellable(&never);
+    let (not_cancelled, new) = (Cancel::new(), || NewSnapshot::with_message("test"));
+    let cancellable = all.cancellable(&not_cancelled);
     for id in ["base", "empty"] {
         assert!(!all.is_known_unchanged(id) && cancellable.may_have_changed(id).unwrap(), "{id}");
         for change in
@@ -168,21 +176,21 @@ fn an_unchanged_workspace_is_known(setting: Setting) {
         {
             fixture.run(id, change);
             assert!(!all.is_known_unchanged(id), "{id}: {change}");
-            let committed = cancellable.commit_if_changed(id, message(), Writers::Stopped).unwrap();
+            let committed = cancellable.commit_if_changed(id, new(), Writers::Stopped).unwrap();
             assert!(matches!(committed, ConditionalCommit::Committed(_)), "{id}: {change}");
-            // Its times are reliable after a tick of the clock.
-            wait_until("it is known", || {
-                let committed = cancellable.commit_if_changed(id, message(), Writers::Stopped).unwrap();
+            // Only when the clock of the file system has advanced, a later change is certain to change the times.
+            wait_until("the workspace is known to be unchanged", || {
+                let committed = cancellable.commit_if_changed(id, new(), Writers::Stopped).unwrap();
                 assert!(matches!(committed, ConditionalCommit::Unchanged(_)), "{id}: {change}");
                 all.is_known_unchanged(id)
             });
             assert!(!cancellable.may_have_changed(id).unwrap(), "{id}: {change}");
         }
-        // Too many to compare at once.
+        // More entries than `is_known_unchanged` compares.
         fixture.run(id, "i=0; while [ $i -lt 100 ]; do : > file-$i; i=$((i + 1)); done");
-        cancellable.commit_if_changed(id, message(), Writers::Stopped).unwrap();
-        wait_until("it is known with all effort", || {
-            cancellable.commit_if_changed(id, message(), Writers::Stopped).unwrap();
+        cancellable.commit_if_changed(id, new(), Writers::Stopped).unwrap();
+        wait_until("a comparison of all entries finds no change", || {
+            cancellable.commit_if_changed(id, new(), Writers::Stopped).unwrap();
             !cancellable.may_have_changed(id).unwrap()
         });
         assert!(!all.is_known_unchanged(id), "{id}");
@@ -214,7 +222,7 @@ fn another_process_opens_existing_workspaces(setting: Setting) {
     assert_eq!(fixture.changes("a"), ["Modified src/two"]);
     let record = fixture.all().record("a").unwrap();
     assert_eq!(record.current.base, Some(snapshot.id));
-    // The layers below it are still in use.
+    // The layers below the workspace are in use, so they are not removed.
     fixture.all().collect_layers(UnusedLayers::Expired).unwrap();
     assert_eq!(fixture.seen("a"), seen);
     let exists = fixture.all().create("a", &from(&snapshot)).unwrap_err();
@@ -242,8 +250,8 @@ fn a_reset_workspace_holds_the_other_snapshot(setting: Setting) {
     assert_eq!(fixture.changes("a"), ["Added again"]);
 }
 
-/// Files with modes that deny access to their owner, and with set-id bits, whatever the base of the workspace
-/// is.
+/// The files have modes that deny access to their owner, or set-id bits. The workspaces were created empty, or from a
+/// snapshot.
 fn files_of_any_mode_are_committed_and_restored(setting: Setting) {
     let fixture = Fixture::new(setting);
     let base = fixture.snapshot(FILES);
@@ -276,7 +284,7 @@ fn files_of_any_mode_are_committed_and_restored(setting: Setting) {
     }
 }
 
-/// Files without read permission can be read only through a namespace holder.
+/// Files without read permission can be read only through a namespace holder (a process that keeps a user namespace).
 fn a_commit_fails_if_files_cannot_be_read(setting: Setting) {
     let mut fixture = Fixture::new(setting);
     fixture.all().create("a", &NewWorkspace::default()).unwrap();
@@ -293,7 +301,7 @@ fn a_commit_fails_if_files_cannot_be_read(setting: Setting) {
     assert_eq!(fixture.store.snapshots().unwrap().len(), before);
     fixture.run("a", "chmod 600 shut; chmod 700 d");
     let committed = fixture.all().commit("a", NewSnapshot::default(), Writers::Stopped).unwrap();
-    let skipped: Vec<_> = committed.skipped.iter().map(|one| one.path.as_os_str()).collect();
+    let skipped: Vec<_> = committed.skipped.iter().map(|entry| entry.path.as_os_str()).collect();
     assert_eq!(skipped, ["pipe"]);
 }
 
@@ -302,14 +310,14 @@ fn a_reset_removes_special_files(setting: Setting) {
     let base = fixture.snapshot(FILES);
     fixture.all().create("a", &from(&base)).unwrap();
     fixture.run("a", "mkfifo pipe src/deep/pipe; chmod 000 src/deep; touch -d 2020-01-01 empty");
-    // More special files than a report names.
+    // Special files (here: named pipes), more than the report of a commit lists.
     fixture.run("a", "seq 1100 | sed s/^/many-/ | xargs mkfifo");
     fixture.all().reset("a", Some(base.id), Materialize::Auto, ResetMode::MayMove).unwrap();
     fixture.all().finish_reset("a").unwrap();
     assert_eq!(fixture.seen("a"), fixture.checked_out(&base));
 }
 
-/// Special files cannot be restored: no snapshot holds them.
+/// Special files, such as named pipes, cannot be restored from a snapshot, because no snapshot holds them.
 fn a_failed_reset_keeps_special_files(setting: Setting) {
     let fixture = Fixture::new(setting);
     let (base, other) =
@@ -327,7 +335,8 @@ fn a_failed_reset_keeps_special_files(setting: Setting) {
     assert_eq!(fixture.seen("a"), fixture.checked_out(&base));
 }
 
-/// The reset replaces the file `x` by a directory before it fails, and the undo cannot write `x` again.
+/// The reset replaces the file `x` by a directory before it fails, because `x/big` is damaged in the store. The reset
+/// cannot be undone, because the former content of `x` is damaged, too.
 fn a_partly_reset_workspace_is_not_committed(setting: Setting) {
     let mut fixture = Fixture::new(setting);
     let base = fixture.snapshot("head -c 300000 /dev/urandom > x");
@@ -346,9 +355,9 @@ fn a_partly_reset_workspace_is_not_committed(setting: Setting) {
     assert_eq!(fixture.all().pending_reset("a").unwrap(), None, "no process is to be switched");
     let refused = fixture.all().commit("a", NewSnapshot::default(), Writers::Stopped).map(drop).unwrap_err();
     assert!(matches!(refused, WorkspaceError::Unusable { .. }), "{refused}");
-    // Another reset makes it whole.
+    // Another reset gives the workspace the whole content of a snapshot.
     reset(&fixture, &whole).unwrap();
-    // The former content, which could not be put back, has a pin of its own.
+    // The store pins the snapshot of the former content, too, which could not be put back. That pin has another holder.
     let pins = fixture.store.pins().unwrap();
     assert_eq!(pins.iter().filter(|pin| pin.holder.starts_with("workspace ")).count(), 1, "{pins:#?}");
     fixture.open();
@@ -375,7 +384,7 @@ fn a_reset_whose_end_cannot_be_recorded_stays_in_progress(setting: Setting) {
     assert_eq!(fixture.all().record("a").unwrap(), reset);
     assert!(fixture.all().pending_reset("a").unwrap().is_some());
     std::fs::remove_dir(&obstacle).unwrap();
-    // Repeating it after it succeeded has no effect.
+    // The second call has no effect.
     for _ in 0..2 {
         fixture.all().undo_reset("a").unwrap();
         let record = fixture.all().record("a").unwrap();
@@ -384,20 +393,21 @@ fn a_reset_whose_end_cannot_be_recorded_stays_in_progress(setting: Setting) {
     }
 }
 
-/// The processes of a sandbox go on after a restore whose outcome is not known, and end later.
+/// In a sandbox, this happens after a restore of which it is not known whether the processes use the new directory. The
+/// processes have ended since.
 fn an_unresolved_reset_of_an_unused_workspace_keeps_the_directory_that_was_written_to(setting: Setting) {
     let fixture = Fixture::new(setting);
     let [base, other] = ["echo base > base", "echo other > other"].map(|line| fixture.snapshot(line));
-    for (id, wrote_to_new) in [("a", false), ("b", true)] {
+    for (id, writes_to_new) in [("a", false), ("b", true)] {
         fixture.all().create(id, &from(&base)).unwrap();
         fixture.run(id, "echo old > written");
         let old = fixture.seen(id);
         fixture.all().reset(id, Some(other.id), Materialize::Full, ResetMode::MayMove).unwrap();
-        if wrote_to_new {
+        if writes_to_new {
             fixture.run(id, "echo new > written");
         }
-        let expected = if wrote_to_new { fixture.seen(id) } else { old };
-        // Repeating it has no effect.
+        let expected = if writes_to_new { fixture.seen(id) } else { old };
+        // The second call has no effect.
         for _ in 0..2 {
             fixture.all().settle_reset_of_unused(id).unwrap();
             assert_eq!(fixture.all().record(id).unwrap().phase, Phase::Ready);
@@ -407,7 +417,7 @@ fn an_unresolved_reset_of_an_unused_workspace_keeps_the_directory_that_was_writt
     fixture.all().settle_reset_of_unused("missing").unwrap();
 }
 
-/// Damages the content of a file of a snapshot in the store.
+/// Changes a byte of the stored content of a file of a snapshot, in the packs (files with stored content) of the store.
 fn damage(fixture: &Fixture, snapshot: &Snapshot, path: &str) {
     let tree = Tree::of_snapshot(&fixture.store, snapshot).unwrap();
     let Some(Node::File(file)) = tree.entry(path).unwrap().map(|entry| entry.node) else { panic!("{path}") };
@@ -424,16 +434,21 @@ fn damage(fixture: &Fixture, snapshot: &Snapshot, path: &str) {
 }
 
 fn a_workspace_beyond_the_limits_is_refused_and_kept(setting: Setting) {
-    const NONE: WalkLimits = WalkLimits { entries: u64::MAX, metadata: u64::MAX };
+    const UNLIMITED: WalkLimits = WalkLimits { entries: u64::MAX, metadata: u64::MAX };
     let mut fixture = Fixture::new(setting);
     fixture.all().create("a", &NewWorkspace::default()).unwrap();
-    let long = "name=$(printf 'n%.0s' $(seq 200)); mkdir -p $name/$name; touch $name/$name/$name";
+    let long_names = "name=$(printf 'n%.0s' $(seq 200)); mkdir -p $name/$name; touch $name/$name/$name";
     let store = fixture.store.clone();
-    for (files, limits, describe, less) in [
-        ("mkdir d; touch $(seq -f d/%g 30)", WalkLimits { entries: 25, ..NONE }, "25 entries", "rm d/1?"),
-        (long, WalkLimits { metadata: 1_000, ..NONE }, "1000 bytes of names", "rm -r n*"),
+    for (create_files, limits, description, remove_files) in [
+        (
+            "mkdir d; touch $(seq -f d/%g 30)",
+            WalkLimits { entries: 25, ..UNLIMITED },
+            "25 entries",
+            "rm d/1?",
+        ),
+        (long_names, WalkLimits { metadata: 1_000, ..UNLIMITED }, "1000 bytes of names", "rm -r n*"),
     ] {
-        fixture.run("a", files);
+        fixture.run("a", create_files);
         fixture.store = store.with_walk_limits(limits);
         fixture.open();
         let before = store.snapshots().unwrap().len();
@@ -442,10 +457,10 @@ fn a_workspace_beyond_the_limits_is_refused_and_kept(setting: Setting) {
             let refused = refused.unwrap_err();
             assert!(matches!(refused, WorkspaceError::TooLarge(_)), "{refused:?}");
             let message = refused.to_string();
-            assert!(message.contains(describe) && message.contains("remove some"), "{message}");
+            assert!(message.contains(description) && message.contains("remove some"), "{message}");
         }
         assert_eq!(store.snapshots().unwrap().len(), before);
-        fixture.run("a", less);
+        fixture.run("a", remove_files);
         fixture.commit("a");
         fixture.changes("a");
     }
@@ -495,7 +510,7 @@ fn the_content_of_a_removed_workspace_can_be_kept(setting: Setting) {
         let KeptContent::Directory(directory) = &kept else { panic!("{kept:?}") };
         assert_eq!(std::fs::read_to_string(directory.join("src/two")).unwrap(), "two\n");
         assert!(fixture.all().get("a").is_err());
-        // An interrupted caller repeats it.
+        // A caller that was interrupted repeats the call.
         assert_eq!(fixture.all().keep_content("a").unwrap(), kept);
     }
     assert_eq!(fixture.all().keep_content("b").unwrap(), KeptContent::Missing);
@@ -510,7 +525,7 @@ fn clones_share_their_blocks(setting: Setting) {
         let found = rustix::fs::fstatvfs(&home).unwrap();
         (found.f_blocks - found.f_bfree) * found.f_frsize
     };
-    // Writes the layer.
+    // Writes the layer, whose files the other workspaces reflink.
     fixture.all().create("first", &from(&snapshot)).unwrap();
     let before = used();
     for id in ["a", "b", "c"] {
@@ -534,7 +549,7 @@ fn a_workspace_whose_mount_is_gone_is_mounted_again(setting: Setting) {
     let info = fixture.all().remount("a").unwrap();
     assert_eq!(info, fixture.all().get("a").unwrap());
     assert_eq!(fixture.seen("a"), seen);
-    // Repeating it has no effect.
+    // The second call has no effect.
     fixture.all().remount("a").unwrap();
     assert_eq!(workspace_host::overlay::mounted(&fixture.holder, fixture.home.path()).unwrap().len(), 1);
     let committed = fixture.commit("a");

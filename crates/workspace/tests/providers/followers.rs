@@ -1,4 +1,9 @@
 //! Read-only workspaces, and workspaces that follow an anchor.
+//!
+//! The *head* of a project is the snapshot of its present files. An *anchor* is a mount that shows a head to several
+//! read-only workspaces, its *followers*. A *switch* of the anchor replaces the head for all of them. The *sequence* is
+//! the number of changes of the project's head so far. The files of a head are in *layers*, read-only directories that
+//! are the lower directories of overlays. `fixture.all()` is the set of workspaces under test.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -15,11 +20,11 @@ use workspace_workspace::{
 
 use crate::fixture::{Fixture, Setting};
 
-/// Name of the anchor.
+/// Name of the anchor that most tests use.
 const MAIN: &str = "main";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn()); 16] = [
+    let tests: [(&str, fn()); 17] = [
         ("a_read_only_workspace_has_no_upper_directory", a_read_only_workspace_has_no_upper_directory),
         ("an_empty_workspace_can_be_read_only", an_empty_workspace_can_be_read_only),
         ("a_reset_keeps_a_workspace_read_only", a_reset_keeps_a_workspace_read_only),
@@ -29,11 +34,18 @@ pub(crate) fn trials() -> Vec<Trial> {
             "a_commit_of_a_follower_has_the_files_of_its_head",
             a_commit_of_a_follower_has_the_files_of_its_head,
         ),
-        ("an_equal_head_is_not_mounted_again", an_equal_head_is_not_mounted_again),
+        ("a_head_with_equal_files_is_not_mounted", a_head_with_equal_files_is_not_mounted),
+        (
+            "a_late_follower_does_not_bring_back_an_earlier_head",
+            a_late_follower_does_not_bring_back_an_earlier_head,
+        ),
         ("layers_of_a_former_head_stay_while_it_is_used", layers_of_a_former_head_stay_while_it_is_used),
-        ("the_last_follower_takes_anchor_and_layers_along", the_last_follower_takes_anchor_and_layers_along),
-        ("followers_are_found_again", followers_are_found_again),
-        ("an_interrupted_switch_is_finished_by_the_next", an_interrupted_switch_is_finished_by_the_next),
+        (
+            "anchor_and_layers_are_removed_with_the_last_follower",
+            anchor_and_layers_are_removed_with_the_last_follower,
+        ),
+        ("followers_are_loaded_after_a_restart", followers_are_loaded_after_a_restart),
+        ("the_next_switch_cleans_up_an_interrupted_switch", the_next_switch_cleans_up_an_interrupted_switch),
         ("an_unused_anchor_is_removed_at_the_next_start", an_unused_anchor_is_removed_at_the_next_start),
         ("a_head_that_was_left_mounted_is_replaced", a_head_that_was_left_mounted_is_replaced),
         ("a_follower_moves_to_another_anchor", a_follower_moves_to_another_anchor),
@@ -57,6 +69,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         .collect()
 }
 
+/// Returns the parameters of a read-only workspace.
 fn read_only(snapshot: Option<SnapshotId>) -> NewWorkspace<'static> {
     NewWorkspace { snapshot, read_only: true, ..NewWorkspace::default() }
 }
@@ -107,7 +120,10 @@ fn a_copy_is_never_read_only() {
     fixture.run("a", "touch new");
 }
 
-/// Returns a head whose two files have this number, as a child of another one.
+/// Former head of [`head`] for the first head of a project.
+const NO_PARENT: Option<&Snapshot> = None;
+
+/// Commits a head with two files that contain `number`. `parent` is the former head.
 fn head(fixture: &Fixture, number: u32, parent: Option<&Snapshot>) -> Snapshot {
     let mut tree = match parent {
         Some(parent) => fixture.store.restore(&parent.id).unwrap(),
@@ -120,31 +136,33 @@ fn head(fixture: &Fixture, number: u32, parent: Option<&Snapshot>) -> Snapshot {
     tree.commit(NewSnapshot { parents, ..NewSnapshot::default() }).unwrap()
 }
 
+/// Creates the workspace `id`, which follows the anchor `name`. `snapshot` has sequence 1.
 fn follow(fixture: &Fixture, id: &str, name: &str, snapshot: &Snapshot) -> WorkspaceInfo {
     let anchor = Some(AnchorToFollow { name, sequence: 1 });
     let new = NewWorkspace { snapshot: Some(snapshot.id), anchor, ..NewWorkspace::default() };
     fixture.all().create(id, &new).unwrap()
 }
 
+/// Returns the head that a follower sees.
 fn shown(fixture: &Fixture, id: &str) -> ShownHead {
     fixture.all().followed(id).unwrap().1.unwrap()
 }
 
 fn followers_share_each_new_head() {
     let fixture = Fixture::new(Setting::OVERLAY);
-    let first = head(&fixture, 1, None);
+    let first = head(&fixture, 1, NO_PARENT);
     let info = follow(&fixture, "a", MAIN, &first);
     assert!(info.read_only && info.anchor == Some(fixture.all().anchor_directory(MAIN)));
     let second = head(&fixture, 2, Some(&first));
     assert!(fixture.all().switch_anchor(MAIN, second.id, 2).unwrap());
-    // Whatever it was created with, it shows the head of the anchor.
+    // The anchor has a head with a higher sequence than `first`, so the new follower shows the head of the anchor.
     follow(&fixture, "b", MAIN, &first);
     for id in ["a", "b"] {
         assert_eq!(fixture.run(id, "cat a b"), "2\n2\n");
         assert_eq!(shown(&fixture, id), ShownHead { snapshot: second.id, sequence: 2 });
     }
     assert_eq!(fixture.run("a", "touch new 2>/dev/null || echo refused"), "refused\n");
-    // A later head than that of the anchor is shown at once.
+    // The head of a new follower has a higher sequence than that of the anchor, so all followers show it at once.
     let third = head(&fixture, 3, Some(&second));
     let anchor = Some(AnchorToFollow { name: MAIN, sequence: 3 });
     let new = NewWorkspace { snapshot: Some(third.id), anchor, ..NewWorkspace::default() };
@@ -155,7 +173,7 @@ fn followers_share_each_new_head() {
 
 fn a_commit_of_a_follower_has_the_files_of_its_head() {
     let fixture = Fixture::new(Setting::OVERLAY);
-    let first = head(&fixture, 1, None);
+    let first = head(&fixture, 1, NO_PARENT);
     follow(&fixture, "a", MAIN, &first);
     let second = head(&fixture, 2, Some(&first));
     fixture.all().switch_anchor(MAIN, second.id, 2).unwrap();
@@ -165,38 +183,67 @@ fn a_commit_of_a_follower_has_the_files_of_its_head() {
     assert_eq!(fixture.changes("a"), [""; 0]);
 }
 
-fn an_equal_head_is_not_mounted_again() {
+fn a_head_with_equal_files_is_not_mounted() {
     let fixture = Fixture::new(Setting::OVERLAY);
-    let first = head(&fixture, 1, None);
+    let first = head(&fixture, 1, NO_PARENT);
     follow(&fixture, "a", MAIN, &first);
-    let mut again = fixture.store.restore(&first.id).unwrap();
-    let again = again.commit(NewSnapshot::default()).unwrap();
-    assert!(!fixture.all().switch_anchor(MAIN, again.id, 2).unwrap());
-    assert_eq!(shown(&fixture, "a").sequence, 1, "a change that is not visible is not reported");
-    assert!(!fixture.all().switch_anchor("other", first.id, 2).unwrap(), "nothing follows it");
+    let mut tree = fixture.store.restore(&first.id).unwrap();
+    let equal = tree.commit(NewSnapshot::default()).unwrap();
+    assert!(!fixture.all().switch_anchor(MAIN, equal.id, 2).unwrap());
+    assert_eq!(shown(&fixture, "a"), ShownHead { snapshot: equal.id, sequence: 2 });
+    assert!(!fixture.all().switch_anchor(MAIN, first.id, 1).unwrap());
+    assert_eq!(shown(&fixture, "a"), ShownHead { snapshot: equal.id, sequence: 2 });
+    assert!(!fixture.all().switch_anchor("other", first.id, 2).unwrap(), "no workspace follows the anchor");
 }
 
-/// Opens the present head, as a process that uses it does.
+/// Regression test: a head with the files of the present one did not raise the sequence, so a new follower whose
+/// creator had read the project between the two brought all followers back to the earlier head.
+fn a_late_follower_does_not_bring_back_an_earlier_head() {
+    let mut fixture = Fixture::new(Setting::OVERLAY);
+    let first = head(&fixture, 1, None);
+    follow(&fixture, "a", MAIN, &first);
+    let second = head(&fixture, 2, Some(&first));
+    let third = fixture.store.restore(&first.id).unwrap().commit(NewSnapshot::default()).unwrap();
+    assert!(!fixture.all().switch_anchor(MAIN, third.id, 3).unwrap());
+    let join = |fixture: &Fixture, id: &str| {
+        let anchor = Some(AnchorToFollow { name: MAIN, sequence: 2 });
+        let new = NewWorkspace { snapshot: Some(second.id), anchor, ..NewWorkspace::default() };
+        fixture.all().create(id, &new).unwrap();
+        assert_eq!(
+            (fixture.run("a", "cat a"), fixture.run(id, "cat a")),
+            ("1\n".to_owned(), "1\n".to_owned())
+        );
+    };
+    join(&fixture, "b");
+    // The sequence is on disk, too.
+    fixture.open();
+    join(&fixture, "c");
+    assert_eq!(shown(&fixture, "a"), ShownHead { snapshot: third.id, sequence: 3 });
+}
+
+/// Opens the root directory of the present head. While it is open, the head is in use.
 fn open_head(fixture: &Fixture) -> OwnedFd {
     overlay::open_root(&fixture.holder, &anchor::head_path(&fixture.all().anchor_directory(MAIN))).unwrap()
 }
 
+/// Waits until the layers of `count` heads are kept.
 fn wait_for_heads(fixture: &Fixture, count: usize) {
-    let until = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while fixture.all().kept_heads(MAIN) != count {
-        assert!(Instant::now() < until, "{} heads are kept", fixture.all().kept_heads(MAIN));
+        assert!(Instant::now() < deadline, "{} heads are kept", fixture.all().kept_heads(MAIN));
         fixture.all().release_former_heads();
         std::thread::yield_now();
     }
 }
 
+/// Returns the number of layers on disk.
 fn layer_directories(fixture: &Fixture) -> usize {
     fs::read_dir(fixture.home.path().join("layers/layers")).unwrap().count()
 }
 
 fn layers_of_a_former_head_stay_while_it_is_used() {
     let fixture = Fixture::new(Setting::OVERLAY);
-    let mut last = head(&fixture, 0, None);
+    let mut last = head(&fixture, 0, NO_PARENT);
     follow(&fixture, "a", MAIN, &last);
     let root = open_head(&fixture);
     for number in 1..30 {
@@ -215,9 +262,9 @@ fn layers_of_a_former_head_stay_while_it_is_used() {
     assert_eq!(fixture.run("a", "cat a b"), "29\n29\n");
 }
 
-fn the_last_follower_takes_anchor_and_layers_along() {
+fn anchor_and_layers_are_removed_with_the_last_follower() {
     let fixture = Fixture::new(Setting::OVERLAY);
-    let first = head(&fixture, 1, None);
+    let first = head(&fixture, 1, NO_PARENT);
     for id in ["a", "b"] {
         follow(&fixture, id, MAIN, &first);
     }
@@ -236,9 +283,9 @@ fn the_last_follower_takes_anchor_and_layers_along() {
     assert_eq!(fixture.run("c", "cat a"), "1\n");
 }
 
-fn followers_are_found_again() {
+fn followers_are_loaded_after_a_restart() {
     let mut fixture = Fixture::new(Setting::OVERLAY);
-    let first = head(&fixture, 1, None);
+    let first = head(&fixture, 1, NO_PARENT);
     follow(&fixture, "a", MAIN, &first);
     let root = open_head(&fixture);
     let second = head(&fixture, 2, Some(&first));
@@ -249,7 +296,7 @@ fn followers_are_found_again() {
     let third = head(&fixture, 3, Some(&second));
     assert!(fixture.all().switch_anchor(MAIN, third.id, 3).unwrap());
     assert_eq!(fixture.run("a", "cat a b"), "3\n3\n");
-    // The process before the restart watched this head.
+    // The watch of the first head ended with the restart, so the layers of this head are kept.
     fixture.all().release_former_heads();
     fixture.all().collect_layers(UnusedLayers::All).unwrap();
     let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&root)));
@@ -257,15 +304,16 @@ fn followers_are_found_again() {
     assert_eq!(fixture.commit("a").tree, third.tree);
 }
 
-fn an_interrupted_switch_is_finished_by_the_next() {
+fn the_next_switch_cleans_up_an_interrupted_switch() {
     let mut fixture = Fixture::new(Setting::OVERLAY);
-    let first = head(&fixture, 1, None);
+    let first = head(&fixture, 1, NO_PARENT);
     follow(&fixture, "a", MAIN, &first);
     let directory = fixture.all().anchor_directory(MAIN);
     let layer = fixture.home.path().join("layer");
     fs::create_dir(&layer).unwrap();
     let empty = fixture.home.path().join("empty");
     fs::create_dir(&empty).unwrap();
+    // A helper process of the switch is killed after the new head is mounted beneath the former one.
     let step = anchor::AnchorStep::Mounted;
     anchor::switch_killed(&fixture.holder, &directory, &[layer, empty], step).unwrap_err();
     fixture.open();
@@ -278,18 +326,18 @@ fn an_interrupted_switch_is_finished_by_the_next() {
 
 fn an_unused_anchor_is_removed_at_the_next_start() {
     let mut fixture = Fixture::new(Setting::OVERLAY);
-    let first = head(&fixture, 1, None);
+    let first = head(&fixture, 1, NO_PARENT);
     follow(&fixture, "a", MAIN, &first);
     let directory = fixture.all().anchor_directory(MAIN);
     fixture.workspaces = None;
-    // Killed before the record of its only follower was written.
+    // Simulates a server that was killed before it wrote the record of the only follower.
     fs::remove_file(fixture.home.path().join("workspaces/a/record")).unwrap();
     fixture.open();
     assert!(fixture.all().get("a").is_err() && !directory.exists());
     assert_eq!(overlay::mounted(&fixture.holder, fixture.home.path()).unwrap(), Vec::<PathBuf>::new());
 }
 
-/// A killed server left the head, and it could not be removed at the next start.
+/// Simulates a head that a killed server left mounted, and that could not be removed at the next start.
 fn a_head_that_was_left_mounted_is_replaced() {
     let fixture = Fixture::new(Setting::OVERLAY);
     let directory = fixture.all().anchor_directory(MAIN);
@@ -299,12 +347,12 @@ fn a_head_that_was_left_mounted_is_replaced() {
     }
     fs::write(layers[0].join("a"), "left\n").unwrap();
     assert!(anchor::mount_unless_mounted(&fixture.holder, &directory, &layers).unwrap());
-    let first = head(&fixture, 1, None);
+    let first = head(&fixture, 1, NO_PARENT);
     follow(&fixture, "a", MAIN, &first);
     assert_eq!(fixture.run("a", "cat a b"), "1\n1\n");
     assert_eq!(shown(&fixture, "a"), ShownHead { snapshot: first.id, sequence: 1 });
     assert_eq!(overlay::mounted(&fixture.holder, &directory).unwrap().len(), 2);
-    assert!(!fixture.all().switch_anchor(MAIN, first.id, 2).unwrap(), "it is mounted");
+    assert!(!fixture.all().switch_anchor(MAIN, first.id, 2).unwrap(), "the head is mounted");
     let second = head(&fixture, 2, Some(&first));
     assert!(fixture.all().switch_anchor(MAIN, second.id, 2).unwrap());
     assert_eq!(fixture.run("a", "cat a b"), "2\n2\n");
@@ -314,7 +362,7 @@ fn a_head_that_was_left_mounted_is_replaced() {
 
 fn a_follower_moves_to_another_anchor() {
     let mut fixture = Fixture::new(Setting::OVERLAY);
-    let (first, other) = (head(&fixture, 1, None), head(&fixture, 100, None));
+    let (first, other) = (head(&fixture, 1, NO_PARENT), head(&fixture, 100, NO_PARENT));
     follow(&fixture, "a", MAIN, &first);
     let to = AnchorToFollow { name: "other", sequence: 7 };
     let directory = fixture.all().begin_anchor_change("a", &to, other.id).unwrap();
@@ -332,7 +380,7 @@ fn a_follower_moves_to_another_anchor() {
 
 fn a_change_of_the_anchor_that_cannot_be_recorded_is_repeated() {
     let fixture = Fixture::new(Setting::OVERLAY);
-    let (first, other) = (head(&fixture, 1, None), head(&fixture, 100, None));
+    let (first, other) = (head(&fixture, 1, NO_PARENT), head(&fixture, 100, NO_PARENT));
     follow(&fixture, "a", MAIN, &first);
     let to = AnchorToFollow { name: "other", sequence: 7 };
     fixture.all().begin_anchor_change("a", &to, other.id).unwrap();
@@ -350,9 +398,9 @@ fn a_change_of_the_anchor_that_cannot_be_recorded_is_repeated() {
 
 fn layers_of_a_removed_anchor_stay_while_a_former_follower_uses_them() {
     let fixture = Fixture::new(Setting::OVERLAY);
-    let (first, other) = (head(&fixture, 1, None), head(&fixture, 100, None));
+    let (first, other) = (head(&fixture, 1, NO_PARENT), head(&fixture, 100, NO_PARENT));
     follow(&fixture, "a", MAIN, &first);
-    let used = open_head(&fixture);
+    let open_root = open_head(&fixture);
     let to = AnchorToFollow { name: "other", sequence: 7 };
     fixture.all().begin_anchor_change("a", &to, other.id).unwrap();
     fixture.all().finish_anchor_change("a", "other").unwrap();
@@ -360,12 +408,12 @@ fn layers_of_a_removed_anchor_stay_while_a_former_follower_uses_them() {
     fixture.all().release_former_heads();
     fixture.all().collect_layers(UnusedLayers::All).unwrap();
     assert_eq!(layer_directories(&fixture), 2);
-    let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&used)));
+    let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open_root)));
     assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "1\n");
-    drop(used);
-    let until = Instant::now() + Duration::from_secs(10);
+    drop(open_root);
+    let deadline = Instant::now() + Duration::from_secs(10);
     while layer_directories(&fixture) != 1 {
-        assert!(Instant::now() < until, "the layers of the removed anchor stay");
+        assert!(Instant::now() < deadline, "the layers of the removed anchor stay");
         fixture.all().release_former_heads();
         fixture.all().collect_layers(UnusedLayers::All).unwrap();
         std::thread::yield_now();

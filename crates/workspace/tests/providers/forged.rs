@@ -1,5 +1,7 @@
-//! Forged overlay attributes, set by agents or users: they are data and have no effect, whatever their
-//! source.
+//! Forged overlay attributes: extended attributes `user.overlay.*` that agents or users have set, not the kernel. They
+//! must be stored like other attributes, and must have no effect on overlays, whether they come from an agent, a
+//! directory or an archive. `fixture.all()` is the set of workspaces under test. `fixture.seen(id)` is a listing of a
+//! workspace, and `fixture.checked_out(&snapshot)` a listing of a snapshot in the same format.
 
 use std::io::BufReader;
 
@@ -9,9 +11,11 @@ use workspace_workspace::NewWorkspace;
 
 use crate::fixture::{Fixture, Setting};
 
+/// Script that creates the files.
 const FILES: &str = "mkdir -p hidden/deep target plain; echo 1 > hidden/deep/file; echo 2 > hidden/file;
     echo 3 > target/file; echo 4 > plain/file; echo 5 > file";
-/// All overlay attributes, where the kernel would interpret them and where not.
+/// Script that sets all overlay attributes, on entries where the kernel would interpret them and on others. The `.wh.`
+/// files have the names of whiteouts in container images.
 const FORGE: &str = "
     for name in opaque whiteouts; do for value in y x; do for path in hidden plain/file .; do
         setfattr -n user.overlay.$name -v $value $path; done; done; done
@@ -34,11 +38,13 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
+/// Returns the parameters of a workspace that is created from a snapshot.
 fn from(snapshot: &Snapshot) -> NewWorkspace<'static> {
     NewWorkspace { snapshot: Some(snapshot.id), ..NewWorkspace::default() }
 }
 
-/// Checks that a workspace of a snapshot shows its content, as do those of later commits.
+/// Checks that a workspace that is created from a snapshot shows the content of the snapshot, with all forged
+/// attributes. Checks the same for workspaces that are created from a later commit of it.
 fn assert_unchanged(fixture: &Fixture, id: &str, snapshot: &Snapshot) {
     let expected = fixture.checked_out(snapshot);
     for name in ["opaque", "redirect", "metacopy", "whiteout", "origin", "overlay.opaque"] {
@@ -72,7 +78,7 @@ fn overlay_attributes_of_an_agent_are_data(setting: Setting) {
     assert_unchanged(&fixture, "b", &snapshot);
     fixture.open();
     assert_eq!(fixture.seen("a"), seen);
-    // The same in a completely new directory.
+    // The same in a workspace that is created empty, where all directories are new.
     fixture.all().create("new", &NewWorkspace::default()).unwrap();
     fixture.run("new", &format!("{FILES}; {FORGE}"));
     let snapshot = fixture.commit("new");

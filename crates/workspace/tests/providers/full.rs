@@ -1,4 +1,9 @@
 //! Full disks: a failed operation leaves no files behind, and succeeds once there is space.
+//!
+//! *Layers* are read-only directories with the files of snapshots, the lower directories of overlays. The *reserve* is
+//! the disk space that workspaces must leave free; layers leave twice as much. `fixture.all()` is the set of workspaces
+//! under test. `fixture.seen(id)` is a listing of a workspace, and `fixture.checked_out(&snapshot)` a listing of a
+//! snapshot in the same format.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -7,6 +12,7 @@ use std::path::PathBuf;
 use libtest_mimic::Trial;
 use workspace_host::free_space::{Shortage, size};
 use workspace_state::{NewSnapshot, Snapshot};
+use workspace_test_support::runs_as_root;
 use workspace_workspace::{
     Materialize, NewWorkspace, Options, ProviderKind, ResetMode, UnusedLayers, WorkspaceError, Workspaces,
     Writers,
@@ -15,25 +21,27 @@ use workspace_workspace::{
 use crate::fixture::{Fixture, Setting, options};
 use crate::image::{self, Image};
 
+/// Script that creates 12 MB of files.
 const BIG: &str = "mkdir d; for i in 1 2 3 4 5 6; do head -c 2000000 /dev/urandom > d/$i; done";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    if !rustix::process::geteuid().is_root() || !image::is_available("ext4") {
+    if !runs_as_root("can mount a disk image") || !image::is_available("ext4") {
         return Vec::new();
     }
-    let on = |setting: Setting| Setting { filesystem: Some("ext4"), ..setting };
-    let both = |name, test: fn(ProviderKind)| {
-        [Setting::OVERLAY, Setting::COPY].map(|setting| on(setting).trial(name, move || test(setting.kind)))
+    let on_ext4 = |setting: Setting| Setting { filesystem: Some("ext4"), ..setting };
+    let overlay_and_copy = |name, test: fn(ProviderKind)| {
+        [Setting::OVERLAY, Setting::COPY]
+            .map(|setting| on_ext4(setting).trial(name, move || test(setting.kind)))
     };
-    let mut trials = Vec::from(both(
+    let mut trials = Vec::from(overlay_and_copy(
         "operations_on_a_full_disk_leave_nothing_incomplete",
         operations_on_a_full_disk_leave_nothing_incomplete,
     ));
-    trials.extend(both(
+    trials.extend(overlay_and_copy(
         "a_snapshot_larger_than_the_space_above_the_reserve_is_refused",
         a_snapshot_larger_than_the_space_above_the_reserve_is_refused,
     ));
-    let overlay = |name, test: fn()| on(Setting::OVERLAY).trial(name, test);
+    let overlay = |name, test: fn()| on_ext4(Setting::OVERLAY).trial(name, test);
     trials.push(overlay(
         "unused_layers_are_removed_before_a_snapshot_is_refused",
         unused_layers_are_removed_before_a_snapshot_is_refused,
@@ -66,11 +74,13 @@ impl Drop for Filler {
     }
 }
 
+/// Fails the test unless an operation failed because the disk is full.
 fn assert_disk_full<T>(result: Result<T, WorkspaceError>) {
     let Err(error) = result else { panic!("succeeded on a full disk") };
     assert!(error.is_full(), "{error:?}");
 }
 
+/// Returns the number of entries of a directory below the home directory of the fixture.
 fn count_entries(fixture: &Fixture, directory: &str) -> usize {
     fs::read_dir(fixture.home.path().join(directory)).map_or(0, Iterator::count)
 }
@@ -116,7 +126,7 @@ fn operations_on_a_full_disk_leave_nothing_incomplete(kind: ProviderKind) {
     assert!(fixture.store.pins().unwrap().is_empty());
 }
 
-/// Creates a fixture on a disk of which a tenth is reserved.
+/// Creates a fixture on a file system of which a tenth, the maximum, is the reserve.
 fn with_reserve(kind: ProviderKind) -> Fixture {
     let mut fixture = Fixture::within(Some(Image::new("ext4", 96 << 20)), kind, false);
     fixture.workspaces = None;
@@ -125,14 +135,16 @@ fn with_reserve(kind: ProviderKind) -> Fixture {
     fixture
 }
 
-/// Returns the number of bytes that layers may still take.
+/// Returns the number of free bytes beyond twice the reserve, which layers may still take.
 fn available_bytes(fixture: &Fixture) -> u64 {
+    // There is always a shortage for 100 times the reserve.
     let shortage = Shortage::at_multiple(fixture.home.path(), u64::MAX, 100).unwrap();
     shortage.free - shortage.reserve / 100 * 2
 }
 
-/// Commits a snapshot that takes little space in the store, and `bytes` bytes in a layer.
-fn inflated(fixture: &Fixture, name: &str, bytes: u64) -> Snapshot {
+/// Commits a snapshot with `bytes` bytes of equal files. They take little space in the store, where equal content is
+/// stored once, but `bytes` bytes in a layer.
+fn snapshot_with_equal_files(fixture: &Fixture, name: &str, bytes: u64) -> Snapshot {
     let mut tree = fixture.store.empty_tree().unwrap();
     let content = name.as_bytes().iter().copied().cycle().take(1 << 20).collect::<Vec<u8>>();
     for number in 0..bytes >> 20 {
@@ -141,28 +153,29 @@ fn inflated(fixture: &Fixture, name: &str, bytes: u64) -> Snapshot {
     tree.commit(NewSnapshot::default()).unwrap()
 }
 
+/// Returns the parameters of a workspace that is created from a snapshot.
 fn from(snapshot: &Snapshot) -> NewWorkspace<'static> {
     NewWorkspace { snapshot: Some(snapshot.id), ..NewWorkspace::default() }
 }
 
 fn a_snapshot_larger_than_the_space_above_the_reserve_is_refused(kind: ProviderKind) {
     let fixture = with_reserve(kind);
-    // It would fit without the reserve.
-    let large = inflated(&fixture, "large", available_bytes(&fixture) + (4 << 20));
+    // The snapshot would fit without the reserve.
+    let large = snapshot_with_equal_files(&fixture, "large", available_bytes(&fixture) + (4 << 20));
     assert_disk_full(fixture.all().create("a", &from(&large)));
     assert_eq!((count_entries(&fixture, "workspaces"), count_entries(&fixture, "layers/layers")), (0, 0));
     let bytes = available_bytes(&fixture) - (4 << 20);
-    let small = inflated(&fixture, "small", bytes);
+    let small = snapshot_with_equal_files(&fixture, "small", bytes);
     fixture.all().create("a", &from(&small)).unwrap();
-    // Nothing is written if there is not enough space.
-    assert_disk_full(fixture.all().create("b", &from(&inflated(&fixture, "next", 8 << 20))));
+    // Too little space is left for another snapshot, so no file of it is written.
+    assert_disk_full(fixture.all().create("b", &from(&snapshot_with_equal_files(&fixture, "next", 8 << 20))));
     assert_eq!(count_entries(&fixture, "workspaces"), 1);
     assert_eq!(fixture.run("a", "ls small | wc -l").trim(), (bytes >> 20).to_string());
 }
 
-/// Creates an unused layer of a snapshot.
+/// Creates a layer of `bytes` bytes that no workspace uses, and returns its path.
 fn unused_layer(fixture: &Fixture, name: &str, bytes: u64) -> PathBuf {
-    fixture.all().create(name, &from(&inflated(fixture, name, bytes))).unwrap();
+    fixture.all().create(name, &from(&snapshot_with_equal_files(fixture, name, bytes))).unwrap();
     let layer = fixture.all().record(name).unwrap().current.layers.remove(0);
     fixture.all().remove(name).unwrap();
     fixture.home.path().join("layers/layers").join(layer)
@@ -174,10 +187,10 @@ fn unused_layers_are_removed_before_a_snapshot_is_refused() {
     assert!(old.exists() && new.exists());
     fixture
         .all()
-        .create("a", &from(&inflated(&fixture, "a", available_bytes(&fixture) + (4 << 20))))
+        .create("a", &from(&snapshot_with_equal_files(&fixture, "a", available_bytes(&fixture) + (4 << 20))))
         .unwrap();
-    assert!(!old.exists() && new.exists(), "the last recently used layer stays");
-    assert_disk_full(fixture.all().create("b", &from(&inflated(&fixture, "b", 24 << 20))));
+    assert!(!old.exists() && new.exists(), "only the least recently used layer is removed");
+    assert_disk_full(fixture.all().create("b", &from(&snapshot_with_equal_files(&fixture, "b", 24 << 20))));
     assert!(!new.exists());
 }
 

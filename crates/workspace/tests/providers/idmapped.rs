@@ -1,4 +1,8 @@
-//! Workspaces on idmapped mounts: the user of a sandbox sees files of another owner as its own.
+//! Workspaces on idmapped mounts: on disk, one host user owns the files of all sandboxes. Each sandbox has a dedicated
+//! UID, and the mount shows the files as owned by that UID. Only root can create such mounts.
+//!
+//! The *lazy mount* is a FUSE mount of all snapshots that loads files on first read. It is the lower directory of
+//! overlays until the files are written to disk. `fixture.all()` is the set of workspaces under test.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,9 +10,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 use libtest_mimic::Trial;
-use workspace_host::NamespaceHolder;
 use workspace_host::overlay::{self, Overlay, Upper};
-use workspace_host::{dedicated_uids, launch};
+use workspace_host::{LazyMount, NamespaceHolder, dedicated_uids, launch};
 use workspace_state::Snapshot;
 use workspace_test_support::skip;
 use workspace_workspace::{
@@ -17,13 +20,13 @@ use workspace_workspace::{
 
 use crate::fixture::{Fixture, LAZY_MOUNT, Setting, options};
 
-/// Arbitrary UIDs.
+/// Dedicated UIDs of sandboxes. The values are arbitrary.
 const UIDS: [u32; 2] = [0x7800_1000, 0x7800_2000];
 
 pub(crate) fn trials() -> Vec<Trial> {
     let holder =
         if rustix::process::geteuid().is_root() { NamespaceHolder::None } else { return Vec::new() };
-    if let Err(reason) = dedicated_uids::probe(&holder, &std::env::temp_dir(), true) {
+    if let Err(reason) = dedicated_uids::probe(&holder, &std::env::temp_dir(), LazyMount::Used) {
         skip(format_args!("mounts cannot be idmapped: {reason}"));
         return Vec::new();
     }
@@ -52,10 +55,12 @@ fn fixture() -> Fixture {
     fixture
 }
 
+/// Commits the snapshot from which workspaces are created.
 fn base(fixture: &Fixture) -> Snapshot {
     fixture.snapshot("mkdir d; echo one > d/one; echo two > two; chmod 600 two; ln -s two link")
 }
 
+/// Creates a workspace. Returns true if its files are loaded from the lazy mount.
 fn create(
     fixture: &Fixture,
     id: &str,
@@ -67,7 +72,7 @@ fn create(
     fixture.all().create(id, &new).unwrap().lazy
 }
 
-/// Runs a script in a workspace with a UID.
+/// Runs a script in a workspace as an ordinary user with this UID.
 fn run_as(fixture: &Fixture, id: &str, uid: u32, script: &str) -> String {
     let mut command = Command::new("setpriv");
     let uid = uid.to_string();
@@ -82,12 +87,14 @@ fn run_as(fixture: &Fixture, id: &str, uid: u32, script: &str) -> String {
         "-ec",
         script,
     ]);
-    // Only root can enter the parent directories, which a sandbox does not see.
+    // This process (root) opens the directory, because the user must not enter its parent directories. A sandbox sees
+    // only the workspace.
     let output = command.current_dir(fixture.all().path(id).unwrap()).output().unwrap();
     assert!(output.status.success(), "{id}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Script that changes files, sets their times, and prints the UIDs that own three of them.
 const WORK: &str = "cat two > d/copy; echo more >> two; rm link; mkdir -p new/er; touch new/er/file; chmod 4755 new/er/file; \
                     touch -d 2001-01-01 d/copy d/one two new/er/file new/er new d .; stat -c %u two d/one new";
 
@@ -135,32 +142,33 @@ fn a_reset_keeps_the_uid() {
     fixture.all().finish_reset("a").unwrap();
     let work = "echo more >> other; stat -c %u other";
     assert_eq!(run_as(&fixture, "a", UIDS[0], work), format!("{}\n", UIDS[0]));
-    // Another process that mounts it again keeps the UID as well.
-    let at = fixture.all().path("a").unwrap();
+    // Another process that mounts the workspace again keeps the UID, too.
+    let mountpoint = fixture.all().path("a").unwrap();
     fixture.workspaces = None;
-    overlay::unmount(&fixture.holder, &at).unwrap();
+    overlay::unmount(&fixture.holder, &mountpoint).unwrap();
     fixture.open();
     fixture.all().remount("a").unwrap();
     assert_eq!(run_as(&fixture, "a", UIDS[0], work), format!("{}\n", UIDS[0]));
 }
 
-/// An overlay, which cannot be idmapped, stands in for the lazy mount of an earlier version of the server.
+/// An overlay, which cannot be idmapped, is mounted where an earlier version of the server had its lazy mount, which
+/// could not be idmapped either.
 fn a_lazy_mount_without_idmap_support_is_replaced() {
     let fixture = fixture();
     let path = |name: &str| fixture.home.path().join(name);
     for name in ["lower", "old/upper", "old/work", "layers/view"] {
         fs::create_dir_all(path(name)).unwrap();
     }
-    let (lower, upper, work, at) =
+    let (lower, upper, work, mountpoint) =
         ([path("lower")], path("old/upper"), path("old/work"), path("layers/view"));
     let old = Overlay {
         lower: &lower,
         upper: Some(Upper { directory: &upper, work: &work }),
-        mount_point: &at,
+        mount_point: &mountpoint,
         idmap_uid: None,
     };
     overlay::mount(&fixture.holder, &old).unwrap();
-    assert!(!dedicated_uids::can_idmap(&at));
+    assert!(!dedicated_uids::can_idmap(&mountpoint));
     let snapshots: Vec<Snapshot> = (0..4).map(|n| fixture.snapshot(&format!("echo {n} > file"))).collect();
     std::thread::scope(|scope| {
         for (number, snapshot) in snapshots.iter().enumerate() {
@@ -172,5 +180,5 @@ fn a_lazy_mount_without_idmap_support_is_replaced() {
             });
         }
     });
-    assert!(dedicated_uids::can_idmap(&at));
+    assert!(dedicated_uids::can_idmap(&mountpoint));
 }

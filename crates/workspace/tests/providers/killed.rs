@@ -1,5 +1,10 @@
-//! Processes that are killed at random moments while they work on workspaces: the next process finds every
+//! Processes that are killed at different moments while they operate on workspaces: the next process finds every
 //! acknowledged operation, and nothing incomplete.
+//!
+//! Each workspace has a file `mark`, whose content says which operation was the last. The process appends a line to a
+//! log before and after each operation that changes it. After a kill, the test compares the workspaces with that log.
+//! `fixture.all()` is the set of workspaces under test. `fixture.seen(id)` is a listing of a workspace, and
+//! `fixture.checked_out(&snapshot)` a listing of a snapshot in the same format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -17,11 +22,13 @@ use workspace_workspace::{Materialize, NewWorkspace, Phase, ProviderKind, ResetM
 use crate::fixture::{Fixture, Setting, options};
 use crate::listing::listing;
 
-/// Argument that makes this program work until it is killed.
+/// Subcommand of this program that operates on workspaces until the process is killed.
 const SUBCOMMAND: &str = "work-until-killed";
+/// Script that creates the files of the base snapshot.
 const FILES: &str = "mkdir -p d/e; seq 2000 > d/e/list; echo base > mark; ln mark d/linked; chmod 750 d";
 
-/// Runs the work if the argument says so.
+/// Operates on workspaces until the process is killed, if the first argument is [`SUBCOMMAND`]. Returns `None` if it is
+/// not.
 pub(crate) fn entry() -> Option<ExitCode> {
     let args: Vec<_> = std::env::args().skip(1).collect();
     let [subcommand, home, kind, snapshot, seed] = args.as_slice() else { return None };
@@ -36,10 +43,15 @@ pub(crate) fn entry() -> Option<ExitCode> {
     Some(ExitCode::SUCCESS)
 }
 
+/// Workspaces on which the process operates.
 struct Work {
+    /// Home directory of the fixture.
     home: std::path::PathBuf,
+    /// Holder of the namespaces in which overlays are mounted.
     holder: NamespaceHolder,
+    /// Set of workspaces.
     all: Workspaces,
+    /// Snapshot from which workspaces are created, and to which they are reset.
     base: SnapshotId,
 }
 
@@ -57,9 +69,10 @@ impl Work {
         file.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
+    /// Runs one pseudo-random operation, which only depends on the number `step` and the existing workspaces.
     fn step(&self, step: u64) {
-        let word = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let id = format!("w{}", word % 4);
+        let random = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let id = format!("w{}", random % 4);
         if self.all.path(&id).is_err() {
             self.log(&format!("begin {id} base"));
             self.all
@@ -67,7 +80,7 @@ impl Work {
                 .unwrap();
             return self.log(&format!("done {id} base"));
         }
-        match word / 4 % 6 {
+        match random / 4 % 6 {
             0 | 1 => {
                 self.log(&format!("begin {id} {step}"));
                 let path = self.all.path(&id).unwrap();
@@ -103,13 +116,15 @@ pub(crate) fn trials() -> Vec<Trial> {
         .collect()
 }
 
+/// Kills a process several times (`WORKSPACE_TEST_KILLS`, default: 8), and checks the workspaces after each kill.
 fn run(setting: Setting) {
-    let times = std::env::var("WORKSPACE_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
+    let kills = std::env::var("WORKSPACE_TEST_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
     let mut fixture = Fixture::new(setting);
     let base = fixture.snapshot(FILES);
     let expected = fixture.checked_out(&base);
+    // Possible contents of `mark` by workspace.
     let mut contents: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for seed in 0..times {
+    for seed in 0..kills {
         fixture.workspaces = None;
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.arg(SUBCOMMAND).arg(fixture.home.path()).arg(setting.kind.to_string());
@@ -119,7 +134,7 @@ fn run(setting: Setting) {
         assert!(child.try_wait().unwrap().is_none(), "the process exited by itself");
         child.kill().unwrap();
         child.wait().unwrap();
-        // A shell that it started goes on, and has its standard output.
+        // A shell that the process started goes on. Waits for its end: until then, the pipe stays open.
         std::io::copy(&mut child.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
         fixture.open();
         update(&mut contents, &fs::read_to_string(fixture.home.path().join("log")).unwrap_or_default());
@@ -140,7 +155,7 @@ fn run(setting: Setting) {
     assert_eq!(fixture.seen("last"), expected);
 }
 
-/// Updates the possible contents of every workspace from the log. `-` stands for a missing one.
+/// Updates the possible contents of `mark` of every workspace from the log. `-` stands for a missing workspace.
 fn update(contents: &mut BTreeMap<String, BTreeSet<String>>, log: &str) {
     for line in log.lines() {
         let fields: Vec<_> = line.split(' ').collect();
@@ -153,6 +168,8 @@ fn update(contents: &mut BTreeMap<String, BTreeSet<String>>, log: &str) {
     }
 }
 
+/// Checks that workspaces have a possible content and can be committed, and that there are no other pins, mounts and
+/// directories than theirs. Then each workspace has only one possible content.
 fn check(fixture: &Fixture, contents: &mut BTreeMap<String, BTreeSet<String>>) {
     let states = fixture.all().list().unwrap();
     let (mut pins, mut mounts) = (BTreeSet::new(), BTreeSet::new());
@@ -171,35 +188,38 @@ fn check(fixture: &Fixture, contents: &mut BTreeMap<String, BTreeSet<String>>) {
     }
     for (id, possible) in contents {
         let exists = states.iter().any(|state| state.id == *id);
-        let holds = if exists { fixture.run(id, "cat mark").trim().to_owned() } else { "-".to_owned() };
-        assert!(possible.contains(&holds), "{id} holds {holds}, not one of {possible:?}");
-        *possible = BTreeSet::from([holds]);
+        let mark = if exists { fixture.run(id, "cat mark").trim().to_owned() } else { "-".to_owned() };
+        assert!(possible.contains(&mark), "{id} holds {mark}, not one of {possible:?}");
+        *possible = BTreeSet::from([mark]);
         if exists {
             let committed = fixture.commit(id);
             assert_eq!(fixture.checked_out(&committed), fixture.seen(id));
         }
     }
-    // As a server does: copies of former content that the killed process had made.
+    // Removes temporary snapshots that the killed process had made during resets, as a server does when it starts.
     fixture.store.remove_snapshots(&fixture.store.abandoned_snapshots().unwrap()).unwrap();
     let found: BTreeSet<_> = fixture.store.pins().unwrap().iter().map(|pin| pin.id.to_string()).collect();
     assert_eq!(found, pins);
     let found = overlay::mounted(&fixture.holder, &fixture.home.path().join("workspaces")).unwrap();
-    let once: BTreeSet<_> = found.iter().cloned().collect();
-    assert_eq!(found.len(), once.len(), "{found:?}");
-    assert!(once.is_subset(&mounts), "{once:?} and {mounts:?}");
+    let distinct: BTreeSet<_> = found.iter().cloned().collect();
+    assert_eq!(found.len(), distinct.len(), "{found:?}");
+    assert!(distinct.is_subset(&mounts), "{distinct:?} and {mounts:?}");
     let names = fs::read_dir(fixture.home.path().join("workspaces")).unwrap().count();
     assert_eq!(names, states.len());
 }
 
+/// Checks that all layers (lower directories of overlays) on disk are complete. `expected` is the listing of the base
+/// snapshot.
 fn check_layers(fixture: &Fixture, expected: &str) {
     for entry in fs::read_dir(fixture.home.path().join("layers/layers")).unwrap() {
         let entry = entry.unwrap();
         assert!(entry.path().join("layer").exists(), "{entry:?}");
         if entry.file_name().to_string_lossy().starts_with("base") {
             let listed = listing(&entry.path().join("tree"));
-            let roots: Vec<_> = fixture.store.snapshots().unwrap();
+            let snapshots: Vec<_> = fixture.store.snapshots().unwrap();
             assert!(
-                listed == expected || roots.iter().any(|snapshot| fixture.checked_out(snapshot) == listed),
+                listed == expected
+                    || snapshots.iter().any(|snapshot| fixture.checked_out(snapshot) == listed),
                 "{entry:?}"
             );
         }

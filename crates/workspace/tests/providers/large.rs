@@ -1,4 +1,9 @@
 //! Scale: deep, wide and large trees, and many workspaces at once.
+//!
+//! *Layers* are read-only directories with the files of snapshots, the lower directories of overlays. The *lazy mount*
+//! is a FUSE mount that loads the files of snapshots on first read; it is used until layers are written.
+//! `fixture.all()` is the set of workspaces under test. `fixture.seen(id)` is a listing of a workspace, and
+//! `fixture.checked_out(&snapshot)` a listing of a snapshot in the same format.
 
 use std::fs;
 use std::sync::Arc;
@@ -25,14 +30,16 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     let links = || a_file_with_many_names_is_read_once(Setting::OVERLAY);
     trials.push(Setting::OVERLAY.trial("a_file_with_many_names_is_read_once", links));
-    let view = || an_unused_lazy_mount_is_unmounted_and_started_again(Setting::OVERLAY);
-    trials.push(Setting::OVERLAY.trial("an_unused_lazy_mount_is_unmounted_and_started_again", view));
+    let lazy_mount = || an_unused_lazy_mount_is_unmounted_and_started_again(Setting::OVERLAY);
+    trials.push(Setting::OVERLAY.trial("an_unused_lazy_mount_is_unmounted_and_started_again", lazy_mount));
     let cancelled = || a_cancelled_layer_collection_keeps_the_remaining_layers(Setting::OVERLAY);
     trials.push(Setting::OVERLAY.trial("a_cancelled_layer_collection_keeps_the_remaining_layers", cancelled));
     trials
 }
 
+/// Script that creates 1,000 nested directories.
 const DEEP: &str = "at=$(printf 'd/%.0s' $(seq 1000)); mkdir -p $at; echo deep > ${at}file";
+/// Script that creates a directory with `COUNT` files, and a file with the longest allowed name.
 const WIDE: &str =
     "mkdir wide; cd wide; seq COUNT | split -l 1 -a 4; cd ..; long=$(printf '%0255d' 0); echo long > $long";
 
@@ -40,7 +47,7 @@ fn deep_and_wide_trees_are_committed(setting: Setting) {
     let fixture = Fixture::new(setting);
     fixture.all().create("a", &NewWorkspace::default()).unwrap();
     fixture.run("a", DEEP);
-    // Listing all of them takes too long in a debug build.
+    // A debug build takes too long to list 20,000 files.
     let count = if std::env::var_os("WORKSPACE_TEST_FULL").is_some() { "20000" } else { "300" };
     fixture.run("a", &WIDE.replace("COUNT", count));
     let first = fixture.commit("a");
@@ -75,13 +82,13 @@ fn a_large_sparse_file_is_committed(setting: Setting) {
     assert_eq!(fixture.changes("b"), [""; 0]);
 }
 
-/// Returns the number of bytes that this process has read, in all concurrent tests.
-fn read_so_far() -> u64 {
+/// Returns the number of bytes that this process has read so far. Concurrent tests count, too.
+fn bytes_read() -> u64 {
     let text = fs::read_to_string("/proc/self/io").unwrap();
     text.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
 }
 
-/// 4,101 names of one file of 1 MB, in several directories.
+/// Script that creates 4,101 names of one file of 1 MB, in several directories.
 const LINKS: &str = "head -c 1000000 /dev/urandom > file; mkdir d0; for i in $(seq 100); do ln file d0/$i; done; \
     for i in $(seq 40); do cp -al d0 d$i; done";
 
@@ -89,11 +96,11 @@ fn a_file_with_many_names_is_read_once(setting: Setting) {
     let fixture = Fixture::new(setting);
     fixture.all().create("a", &NewWorkspace::default()).unwrap();
     fixture.run("a", LINKS);
-    let before = read_so_far();
+    let before = bytes_read();
     let first = fixture.commit("a");
     let second = fixture.commit("a");
-    // Reading every name would be far more.
-    assert!(read_so_far() - before < 2_000_000_000);
+    // To read the file once per name and commit would be 8.2 GB.
+    assert!(bytes_read() - before < 2_000_000_000);
     assert_eq!((first.tree, first.times), (second.tree, second.times));
     fixture.run("a", "echo other > d7/8; ln -f d0/1 d9/new; rm file");
     let third = fixture.commit("a");
@@ -130,18 +137,19 @@ fn concurrent_workspaces_write_one_layer(setting: Setting) {
 fn a_workspace_is_created_removed_and_committed_concurrently(setting: Setting) {
     let fixture = Arc::new(Fixture::new(setting));
     let snapshot = fixture.snapshot("echo one > one");
-    let until = Instant::now() + Duration::from_millis(1500);
+    let deadline = Instant::now() + Duration::from_millis(1500);
+    // Fails the test unless another thread has created or removed the workspace.
     let expect_conflict = |error: WorkspaceError| match error {
         WorkspaceError::NotFound { .. } | WorkspaceError::Exists { .. } => {}
         error => panic!("{error}"),
     };
     std::thread::scope(|scope| {
-        for at in 0..6 {
+        for thread in 0..6 {
             let (fixture, snapshot) = (Arc::clone(&fixture), snapshot.clone());
             scope.spawn(move || {
                 let new = NewWorkspace { snapshot: Some(snapshot.id), ..NewWorkspace::default() };
-                while Instant::now() < until {
-                    match at {
+                while Instant::now() < deadline {
+                    match thread {
                         0 | 1 => drop(fixture.all().create("a", &new).map_err(expect_conflict)),
                         2 | 3 => drop(fixture.all().remove("a").map_err(expect_conflict)),
                         _ => match fixture.all().commit("a", NewSnapshot::default(), Writers::Running) {
@@ -153,7 +161,7 @@ fn a_workspace_is_created_removed_and_committed_concurrently(setting: Setting) {
             });
         }
     });
-    // The directory and the open workspaces agree.
+    // The workspace exists both on disk and in memory, or in neither.
     let count = fs::read_dir(fixture.home.path().join("workspaces")).unwrap().count();
     assert_eq!(usize::from(fixture.all().path("a").is_ok()), count);
     assert_eq!(fixture.store.pins().unwrap().len(), count);
@@ -171,21 +179,21 @@ fn an_unused_lazy_mount_is_unmounted_and_started_again(setting: Setting) {
     tree.write("file", "content\n").unwrap();
     let snapshot = Some(tree.commit(NewSnapshot::default()).unwrap().id);
     let new = NewWorkspace { snapshot, materialize: Materialize::Lazy, ..NewWorkspace::default() };
-    assert!(!fixture.all().unmount_lazy_mount().unwrap(), "it is not mounted yet");
+    assert!(!fixture.all().unmount_lazy_mount().unwrap(), "the lazy mount is not mounted yet");
     fixture.all().create("a", &new).unwrap();
-    assert!(!fixture.all().unmount_lazy_mount().unwrap(), "it is used");
+    assert!(!fixture.all().unmount_lazy_mount().unwrap(), "a workspace uses the lazy mount");
     assert_eq!(fixture.run("a", "cat file"), "content\n");
     fixture.all().remove("a").unwrap();
     assert!(fixture.all().unmount_lazy_mount().unwrap());
-    // One thread unmounts it whenever possible, while others create workspaces.
-    let over = std::sync::atomic::AtomicBool::new(false);
+    // A second thread unmounts the lazy mount whenever possible, while this thread creates and removes workspaces.
+    let is_finished = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let unmounting = scope.spawn(|| {
-            let mut unmounted = 0_u32;
-            while !over.load(Ordering::Relaxed) {
-                unmounted += u32::from(fixture.all().unmount_lazy_mount().unwrap());
+            let mut unmount_count = 0_u32;
+            while !is_finished.load(Ordering::Relaxed) {
+                unmount_count += u32::from(fixture.all().unmount_lazy_mount().unwrap());
             }
-            unmounted
+            unmount_count
         });
         for _ in 0..10 {
             fixture.all().create("b", &new).unwrap();
@@ -193,8 +201,8 @@ fn an_unused_lazy_mount_is_unmounted_and_started_again(setting: Setting) {
             fixture.all().remove("b").unwrap();
             std::thread::sleep(Duration::from_millis(5));
         }
-        over.store(true, Ordering::Relaxed);
-        assert!(unmounting.join().unwrap() > 0, "it was never unmounted");
+        is_finished.store(true, Ordering::Relaxed);
+        assert!(unmounting.join().unwrap() > 0, "the lazy mount was never unmounted");
     });
 }
 
@@ -210,12 +218,12 @@ fn a_cancelled_layer_collection_keeps_the_remaining_layers(setting: Setting) {
     cancel.cancel();
     let cancelled = fixture.all().cancellable(&cancel).collect_layers(UnusedLayers::All).unwrap_err();
     assert!(cancelled.is_cancelled(), "{cancelled}");
-    // No thread waits for a layer that is being removed.
+    // The layer no longer counts as being removed, so a thread that needs it does not wait.
     fixture.all().create("b", &new).unwrap();
     assert_eq!(fixture.run("b", "cat file"), "content\n");
     fixture.all().remove("b").unwrap();
     assert_eq!(fixture.all().collect_layers(UnusedLayers::All).unwrap().layers, 1);
-    // Nothing is created with a handle that was cancelled before.
+    // A handle that is already cancelled creates no workspace.
     assert!(fixture.all().cancellable(&cancel).create("c", &new).unwrap_err().is_cancelled());
     assert!(fixture.all().list().unwrap().is_empty());
 }

@@ -1,7 +1,9 @@
-//! Workspaces of all providers, with the same tests.
+//! Tests of workspaces. Most of them run with every provider, that is, with every method of making the directory of a
+//! workspace: overlay (the kernel's overlay file system), clone (reflinked files) and copy.
 //!
-//! Mounts of an ordinary user are visible only in the namespaces of the namespace holder, so this program is
-//! started again there to read a workspace. Therefore it has its own `main`.
+//! Mounts of an ordinary user are visible only in the namespaces of the *namespace holder*, a process that the tests
+//! start. This program starts itself again there, with the name of a subcommand as an argument, to read a workspace or
+//! to change files in it. Therefore it has its own `main`, and `libtest-mimic` runs the tests, which it calls trials.
 
 mod contract;
 mod fixture;
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
     }
     let mut trials = contract::trials();
     trials.extend(layers::trials());
-    for more in [
+    for trials_of_module in [
         random::trials,
         killed::trials,
         outside::trials,
@@ -47,7 +49,7 @@ fn main() -> ExitCode {
         idmapped::trials,
         roots::trials,
     ] {
-        trials.extend(more());
+        trials.extend(trials_of_module());
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -1,4 +1,5 @@
-//! One random operation on the files of the current directory.
+//! Pseudo-random operations on the files of the current directory: write, rename, link, remove, change modes, and so
+//! on. Property tests (`random.rs`) run sequences of them in workspaces.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -13,7 +14,7 @@ use rustix::fs::{
     renameat_with, setxattr, utimensat,
 };
 
-/// Few names, so that operations collide; some of them unusual.
+/// Names of entries. They are few, so that several operations affect the same entry. Some are unusual.
 const NAMES: [&[u8]; 12] = [
     b"a",
     b"b",
@@ -28,7 +29,9 @@ const NAMES: [&[u8]; 12] = [
     b".wh..wh..opq",
     &[b'n'; 255],
 ];
+/// Modes that are used more often than others.
 const MODES: [u32; 10] = [0o644, 0o600, 0o755, 0o700, 0o000, 0o300, 0o444, 0o111, 0o1777, 0o6755];
+/// Names of extended attributes. The kernel itself sets those with `overlay` on the files of overlays.
 const ATTRIBUTES: [&str; 7] = [
     "user.a",
     "user.overlay.opaque",
@@ -39,16 +42,22 @@ const ATTRIBUTES: [&str; 7] = [
     "user.overlay.overlay.opaque",
 ];
 
-/// Deterministic operations: the same seed and directory give the same result.
+/// Generator of one operation. It is deterministic: equal seeds, steps and directories give the same operation.
 pub(crate) struct Operations {
+    /// State of the pseudo-random number generator.
     state: u64,
+    /// Paths of existing files.
     files: Vec<PathBuf>,
+    /// Paths of existing directories.
     directories: Vec<PathBuf>,
+    /// Paths of all existing entries.
     all: Vec<PathBuf>,
+    /// False to use only modes that give the owner all permissions.
     all_modes: bool,
 }
 
 impl Operations {
+    /// Lists the current directory. `step` is the number of the operation in the sequence that `seed` selects.
     pub(crate) fn new(seed: u64, step: u64, all_modes: bool) -> Self {
         let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ step.wrapping_mul(0xd1b5_4a32_d192_ed03);
         let mut this = Self { state, files: Vec::new(), directories: Vec::new(), all: Vec::new(), all_modes };
@@ -56,6 +65,7 @@ impl Operations {
         this
     }
 
+    /// Lists a directory and all directories below it.
     fn walk(&mut self, directory: &Path) -> io::Result<()> {
         let open = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
         let mut names: Vec<_> = fs::read_dir(open)?
@@ -76,6 +86,7 @@ impl Operations {
         Ok(())
     }
 
+    /// Returns the next pseudo-random number, which is less than `below`.
     fn number(&mut self, below: usize) -> usize {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.state;
@@ -84,11 +95,12 @@ impl Operations {
         ((word ^ (word >> 31)) % below as u64) as usize
     }
 
+    /// Returns one of several paths; `None` if there are none.
     fn one_of(&mut self, paths: impl Fn(&Self) -> &Vec<PathBuf>) -> Option<PathBuf> {
         let count = paths(self).len();
         (count > 0).then(|| {
-            let at = self.number(count);
-            paths(self)[at].clone()
+            let index = self.number(count);
+            paths(self)[index].clone()
         })
     }
 
@@ -104,16 +116,16 @@ impl Operations {
         self.one_of(|this| &this.all)
     }
 
-    /// Returns a path that may or may not exist.
-    fn place(&mut self) -> PathBuf {
+    /// Returns a path in an existing directory. There may be an entry with this path.
+    fn path(&mut self) -> PathBuf {
         let parent = if self.number(3) == 0 { None } else { self.directory() };
         let name = NAMES[self.number(NAMES.len())];
-        // Bounds the length of paths.
+        // Limits the length of paths.
         let parent = parent.filter(|parent| parent.as_os_str().len() < 1500).unwrap_or_default();
         parent.join(OsStr::from_bytes(name))
     }
 
-    /// Returns a special mode half of the time, else any.
+    /// Returns one of [`MODES`] half of the time, else any mode.
     fn mode(&mut self) -> u32 {
         let mode = match self.number(2) {
             0 => MODES[self.number(MODES.len())],
@@ -122,25 +134,27 @@ impl Operations {
         if self.all_modes { mode } else { mode | 0o700 }
     }
 
+    /// Returns content for a file.
     fn content(&mut self) -> Vec<u8> {
         let length = [0, 1, 100, 5_000, 100_000][self.number(5)];
         let first = self.number(251);
-        (0..length).map(|at| ((at * 7 + first) % 251) as u8).collect()
+        (0..length).map(|offset| ((offset * 7 + first) % 251) as u8).collect()
     }
 
-    /// Runs one operation; returns its description, and the error if it failed.
+    /// Runs the operation. Returns its description, with the error if it failed.
     pub(crate) fn run(&mut self) -> String {
-        let (what, done) = self.operation().unwrap_or_else(|| ("nothing to do".to_owned(), Ok(())));
-        match done {
-            Ok(()) => what,
-            Err(error) => format!("{what}: {error}"),
+        let (description, result) = self.operation().unwrap_or_else(|| ("nothing to do".to_owned(), Ok(())));
+        match result {
+            Ok(()) => description,
+            Err(error) => format!("{description}: {error}"),
         }
     }
 
+    /// Selects and runs an operation. Returns its description and result; `None` if no existing entry can be used.
     fn operation(&mut self) -> Option<(String, io::Result<()>)> {
         Some(match self.number(27) {
             0..=2 => {
-                let (path, content) = (self.place(), self.content());
+                let (path, content) = (self.path(), self.content());
                 (format!("write {path:?}"), write(&path, &content))
             }
             3 => {
@@ -158,7 +172,7 @@ impl Operations {
                 (format!("truncate {path:?} to {size}"), truncate())
             }
             6 | 7 => {
-                let (from, to) = (self.file()?, self.place());
+                let (from, to) = (self.file()?, self.path());
                 (format!("rename the file {from:?} to {to:?}"), fs::rename(&from, &to))
             }
             8 => {
@@ -166,7 +180,7 @@ impl Operations {
                 (format!("rename the file {from:?} over {to:?}"), fs::rename(&from, &to))
             }
             9 | 10 => {
-                let (from, to) = (self.directory()?, self.place());
+                let (from, to) = (self.directory()?, self.path());
                 (format!("move the directory {from:?} to {to:?}"), move_directory(&from, &to))
             }
             11 => {
@@ -179,11 +193,11 @@ impl Operations {
                 (format!("exchange {one:?} and {other:?}"), swapped.map_err(io::Error::from))
             }
             13 | 14 => {
-                let (from, to) = (self.file()?, self.place());
+                let (from, to) = (self.file()?, self.path());
                 (format!("link {from:?} as {to:?}"), fs::hard_link(&from, &to))
             }
             15 => {
-                let (path, target) = (self.place(), self.place());
+                let (path, target) = (self.path(), self.path());
                 (format!("symlink {path:?} to {target:?}"), symlink(&target, &path))
             }
             16 => {
@@ -223,7 +237,7 @@ impl Operations {
                 (format!("unset {name} of {path:?}"), lremovexattr(&path, name).map_err(io::Error::from))
             }
             23 => {
-                let path = self.place();
+                let path = self.path();
                 let made = if self.number(2) == 0 {
                     mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).map_err(io::Error::from)
                 } else {
@@ -237,7 +251,7 @@ impl Operations {
                 (format!("chmod the root to {mode:o}"), changed)
             }
             25 => {
-                let path = self.place();
+                let path = self.path();
                 (format!("make the directory {path:?}"), fs::create_dir(&path))
             }
             _ => {
@@ -250,6 +264,7 @@ impl Operations {
         })
     }
 
+    /// Replaces a directory by a file, and any other entry by a symlink or directory.
     fn replace(&mut self, path: &Path) -> io::Result<()> {
         if fs::symlink_metadata(path)?.is_dir() {
             fs::remove_dir_all(path)?;
@@ -275,7 +290,7 @@ fn move_directory(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a file. The path may be a named pipe without a reader.
+/// Writes a file. Does not block if the path is that of a named pipe without a reader.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let mut options = OpenOptions::new();

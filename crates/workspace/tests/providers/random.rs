@@ -1,9 +1,13 @@
 //! Random sequences of file operations in a workspace: commits have the visible content, and reported changes
 //! are the real differences.
 //!
-//! A seed selects the sequence. `WORKSPACE_TEST_RANDOM=N` runs N of them with each provider, from seed
-//! `WORKSPACE_TEST_SEED` (0) on. A failing sequence is repeated with a check after every operation, and
-//! reported up to the first operation that shows the failure.
+//! A seed selects a sequence. `WORKSPACE_TEST_RANDOM=N` runs N sequences (default: 3) with each provider (method of
+//! making the directory of a workspace). The seed of the first one is `WORKSPACE_TEST_SEED` (default: 0). A sequence
+//! that fails is run again with a check after every operation, and is reported up to the first operation after which a
+//! check fails.
+//!
+//! `fixture.all()` is the set of workspaces under test. `fixture.seen(id)` is a listing of a workspace, and
+//! `fixture.checked_out(&snapshot)` a listing of a snapshot in the same format (`listing.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -22,18 +26,18 @@ use workspace_workspace::{Changes, Materialize, NewWorkspace, ProviderKind, Rese
 use crate::fixture::{Fixture, Setting};
 use crate::operations::Operations;
 
-/// Argument that makes this program run part of a sequence.
+/// Subcommand of this program that runs part of a sequence in a directory.
 const SUBCOMMAND: &str = "random-operations";
-/// Argument for modes that deny access to the owner.
+/// Argument of the subcommand that allows modes that deny access to the owner.
 const ALL_MODES: &str = "all";
-/// Number of operations that create the base of a sequence.
-const BASE: u64 = 60;
+/// Number of operations that create the base, the snapshot from which the workspace of a sequence is created.
+const BASE_LENGTH: u64 = 60;
 /// Number of operations of a sequence.
 const LENGTH: u64 = 60;
 /// Number of operations between two checks.
-const STRIDE: u64 = 10;
+const CHECK_INTERVAL: u64 = 10;
 
-/// Runs part of a sequence if the argument says so.
+/// Runs part of a sequence if the first argument is [`SUBCOMMAND`]. Returns `None` if it is not.
 pub(crate) fn entry() -> Option<ExitCode> {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
     let [subcommand, directory, modes, seed, from, to] = args.as_slice() else { return None };
@@ -61,12 +65,13 @@ pub(crate) fn trials() -> Vec<Trial> {
     Setting::all().into_iter().flat_map(of).collect()
 }
 
+/// Runs a sequence. If it fails, runs it again with a check after every operation.
 fn run(setting: Setting, seed: u64) {
-    let whole = Sequence::new(setting, seed);
-    let Err((_, failure)) = whole.until_failure(STRIDE) else { return };
-    drop(whole);
+    let sequence = Sequence::new(setting, seed);
+    let Err((_, failure)) = sequence.run(CHECK_INTERVAL) else { return };
+    drop(sequence);
     let again = Sequence::new(setting, seed);
-    match again.until_failure(1) {
+    match again.run(1) {
         Err((done, failure)) => {
             panic!("sequence {seed} fails after {} operations: {failure}\n{done}", done.lines().count())
         }
@@ -74,11 +79,12 @@ fn run(setting: Setting, seed: u64) {
     }
 }
 
-/// A sequence and its fixture.
+/// Sequence of operations with its fixture.
 struct Sequence {
     fixture: Fixture,
+    /// Seed of the random operations.
     seed: u64,
-    /// `None` for an empty workspace.
+    /// Base snapshot; `None` if the first workspace is created empty.
     base: Option<Snapshot>,
 }
 
@@ -86,9 +92,9 @@ impl Sequence {
     fn new(setting: Setting, seed: u64) -> Self {
         let fixture = Fixture::new(setting);
         let directory = tempfile::tempdir_in(fixture.home.path()).unwrap();
-        // Far from the seeds of the sequence itself.
         let modes = if rustix::process::geteuid().is_root() { ALL_MODES } else { "open" };
-        operate(&fixture, directory.path(), modes, seed ^ 0x5eed_0000, 0..BASE);
+        // The seed for the base is not the seed of a sequence.
+        operate(&fixture, directory.path(), modes, seed ^ 0x5eed_0000, 0..BASE_LENGTH);
         let options = SnapshotOptions {
             record_as_checkout: false,
             use_ignore_files: false,
@@ -96,28 +102,29 @@ impl Sequence {
         };
         let base =
             snapshot_directory(&fixture.store, directory.path(), options, &NoProgress).unwrap().snapshot;
-        // Makes it removable.
+        // Makes the temporary directory removable.
         fixture.shell_in(fixture.home.path(), &format!("chmod -R u+rwX '{}'", directory.path().display()));
-        // Some begin without a snapshot.
+        // One sequence of three begins with an empty workspace.
         let base = (seed % 3 != 2).then_some(base);
         Self { fixture, seed, base }
     }
 
-    /// Runs the whole sequence. On failure, returns the operations so far and the error.
-    fn until_failure(&self, stride: u64) -> Result<(), (String, String)> {
+    /// Runs the whole sequence, with a check after every `interval` operations. If a check fails, returns the
+    /// operations so far and the failure.
+    fn run(&self, interval: u64) -> Result<(), (String, String)> {
         let mut done = String::new();
-        let mut at = Stage {
+        let mut state = State {
             fixture: &self.fixture,
             id: "w".to_owned(),
             before: String::new(),
             base: self.base.clone(),
         };
-        at.begin().map_err(|failure| (String::new(), failure))?;
-        for step in (0..LENGTH).step_by(usize::try_from(stride).unwrap()) {
-            let path = self.fixture.all().path(&at.id).unwrap();
-            done += &operate(&self.fixture, &path, ALL_MODES, self.seed, step..step + stride);
-            let end = step + stride;
-            let checked = catch_unwind(AssertUnwindSafe(|| at.check(end)));
+        state.begin().map_err(|failure| (String::new(), failure))?;
+        for step in (0..LENGTH).step_by(usize::try_from(interval).unwrap()) {
+            let path = self.fixture.all().path(&state.id).unwrap();
+            done += &operate(&self.fixture, &path, ALL_MODES, self.seed, step..step + interval);
+            let end = step + interval;
+            let checked = catch_unwind(AssertUnwindSafe(|| state.check(end)));
             match checked {
                 Ok(Ok(())) => {}
                 Ok(Err(failure)) => return Err((done, failure)),
@@ -131,24 +138,27 @@ impl Sequence {
     }
 }
 
-/// Runs part of a sequence in a directory, in the namespaces of the namespace holder.
+/// Runs part of a sequence in a directory, in the namespaces of the namespace holder (the process that keeps the mounts
+/// of overlays). Returns a line per operation.
 fn operate(fixture: &Fixture, directory: &Path, modes: &str, seed: u64, steps: Range<u64>) -> String {
     let numbers = [seed, steps.start, steps.end].map(|number| number.to_string());
     let [seed, from, to] = numbers.each_ref().map(OsStr::new);
     fixture.run_self(&[SUBCOMMAND.as_ref(), directory.as_os_str(), modes.as_ref(), seed, from, to])
 }
 
-/// The current workspace of the sequence.
-struct Stage<'a> {
+/// State of a running sequence.
+struct State<'a> {
     fixture: &'a Fixture,
+    /// Id of the workspace in which the next operations run.
     id: String,
-    /// Its content when it was made.
+    /// Listing of that workspace when it was created.
     before: String,
-    /// Base of the first one.
+    /// Base snapshot of the first workspace; `None` if it was created empty.
     base: Option<Snapshot>,
 }
 
-impl Stage<'_> {
+impl State<'_> {
+    /// Creates the first workspace, and checks that it shows the base.
     fn begin(&mut self) -> Result<(), String> {
         let snapshot = self.base.as_ref().map(|base| base.id);
         self.fixture.all().create(&self.id, &NewWorkspace { snapshot, ..NewWorkspace::default() }).unwrap();
@@ -164,9 +174,11 @@ impl Stage<'_> {
         expect_same("the new workspace and its base", &self.before, &self.fixture.checked_out(base))
     }
 
-    /// Resets a workspace to another snapshot, as if it had been made from it by the same provider.
-    fn restore(&self, id: &str, snapshot: &Snapshot) -> Result<(), String> {
+    /// Resets a workspace to another snapshot, and checks that it is then the same as a new workspace of that snapshot.
+    fn check_reset(&self, id: &str, snapshot: &Snapshot) -> Result<(), String> {
         let all = self.fixture.all();
+        // An overlay moves to a new directory. No process uses the workspace, so none has to be switched to it, and the
+        // reset can be ended.
         let reset = all.reset(id, Some(snapshot.id), Materialize::Auto, ResetMode::MayMove).unwrap();
         if reset.moved {
             all.finish_reset(id).unwrap();
@@ -183,14 +195,18 @@ impl Stage<'_> {
         if changes.is_empty() { Ok(()) } else { Err(format!("changes after a restore: {changes:?}")) }
     }
 
-    /// Returns the part of a visible listing that snapshots hold. The kernel does not always show hard links
-    /// of a copied-up file as such.
+    /// Returns the lines of a listing that a workspace and its commit must have in common. Snapshots do not hold
+    /// special files, such as sockets. For an overlay, hard links are left out, too: the kernel does not always show
+    /// the names of a copied-up file as hard links.
     fn comparable(&self, listing: &str) -> String {
-        let links = self.fixture.kind != ProviderKind::Overlay;
-        let held = |line: &&str| !line.contains("\tspecial\t") && (links || !line.starts_with("one file"));
-        listing.lines().filter(held).map(|line| format!("{line}\n")).collect()
+        let compares_links = self.fixture.kind != ProviderKind::Overlay;
+        let is_compared =
+            |line: &&str| !line.contains("\tspecial\t") && (compares_links || !line.starts_with("one file"));
+        listing.lines().filter(is_compared).map(|line| format!("{line}\n")).collect()
     }
 
+    /// Compares the workspace with its reported changes, its commit, and a new workspace of that commit. `end` is the
+    /// number of operations so far.
     fn check(&mut self, end: u64) -> Result<(), String> {
         let (fixture, seen) = (self.fixture, self.fixture.seen(&self.id));
         let changes = fixture.all().changes(&self.id, Writers::Running).unwrap();
@@ -198,10 +214,10 @@ impl Stage<'_> {
         let expected = differences(&before, &after);
         let reported = reported_changes(&changes, &before, &after);
         if expected != reported {
-            let lost: Vec<_> = expected.difference(&reported).collect();
-            let false_: Vec<_> = reported.difference(&expected).collect();
+            let missing: Vec<_> = expected.difference(&reported).collect();
+            let wrong: Vec<_> = reported.difference(&expected).collect();
             return Err(format!(
-                "unreported changes: {lost:?}; reported changes that were not made: {false_:?}"
+                "unreported changes: {missing:?}; reported changes that were not made: {wrong:?}"
             ));
         }
         let new = NewSnapshot::with_message("test");
@@ -214,41 +230,48 @@ impl Stage<'_> {
             return Err(format!("skipped: {:?}", committed.skipped));
         }
         let snapshot = committed.snapshot;
-        let held = fixture.checked_out(&snapshot);
-        expect_same("the workspace and its commit", &self.comparable(&seen), &self.comparable(&held))?;
+        let committed_listing = fixture.checked_out(&snapshot);
+        expect_same(
+            "the workspace and its commit",
+            &self.comparable(&seen),
+            &self.comparable(&committed_listing),
+        )?;
         let again = fixture.all().commit(&self.id, new, Writers::Running).unwrap().snapshot;
         if (again.tree, again.times) != (snapshot.tree, snapshot.times) {
             return Err("a commit without changes has another tree".to_owned());
         }
         let next = format!("w{end}");
         fixture.all().create(&next, &from(&again)).unwrap();
-        let seen_there = fixture.seen(&next);
-        expect_same("the commit and a workspace made from it", &held, &seen_there)?;
-        let there = fixture.changes(&next);
-        if !there.is_empty() {
-            return Err(format!("changes of a new workspace: {there:?}"));
+        let seen_in_next = fixture.seen(&next);
+        expect_same("the commit and a workspace made from it", &committed_listing, &seen_in_next)?;
+        let changes_of_next = fixture.changes(&next);
+        if !changes_of_next.is_empty() {
+            return Err(format!("changes of a new workspace: {changes_of_next:?}"));
         }
         if let Some(base) = &self.base {
-            self.restore(&next, base)?;
-            self.restore(&next, &again)?;
+            self.check_reset(&next, base)?;
+            self.check_reset(&next, &again)?;
         }
-        // Half of the time the sequence continues there.
-        let gone = if end / STRIDE % 2 == 1 {
-            self.before = seen_there;
+        // With a check after every `CHECK_INTERVAL` operations, the sequence continues in the new workspace after every
+        // second check. With more checks, it does so after all checks at 10 to 19 operations, 30 to 39, and so on.
+        let to_remove = if end / CHECK_INTERVAL % 2 == 1 {
+            self.before = seen_in_next;
             std::mem::replace(&mut self.id, next)
         } else {
             next
         };
-        fixture.all().remove(&gone).unwrap();
+        fixture.all().remove(&to_remove).unwrap();
         Ok(())
     }
 }
 
+/// Returns the parameters of a workspace that is created from a snapshot.
 fn from(snapshot: &Snapshot) -> NewWorkspace<'static> {
     NewWorkspace { snapshot: Some(snapshot.id), ..NewWorkspace::default() }
 }
 
-fn expect_same(what: &str, one: &str, other: &str) -> Result<(), String> {
+/// Fails with the different lines if two listings differ. `subjects` says of what they are.
+fn expect_same(subjects: &str, one: &str, other: &str) -> Result<(), String> {
     if one == other {
         return Ok(());
     }
@@ -256,35 +279,36 @@ fn expect_same(what: &str, one: &str, other: &str) -> Result<(), String> {
     let only = |one: &BTreeSet<&str>, other: &BTreeSet<&str>| {
         one.difference(other).map(|line| format!("  {line}\n")).collect::<String>()
     };
-    Err(format!("{what} differ:\n{}and\n{}", only(&ones, &others), only(&others, &ones)))
+    Err(format!("{subjects} differ:\n{}and\n{}", only(&ones, &others), only(&others, &ones)))
 }
 
-/// Parses a listing into lines by path, without times.
+/// Parses a listing. Returns the type, content hash, mode and attributes of each entry by path, without its time.
 fn lines(listing: &str) -> BTreeMap<String, String> {
     let fields = |line: &str| -> Option<(String, String)> {
         let fields: Vec<_> = line.split('\t').collect();
-        let [path, what, mode, _, xattrs] = fields.as_slice() else { return None };
-        Some(((*path).to_owned(), format!("{what} {mode} {xattrs}")))
+        let [path, type_and_content, mode, _, xattrs] = fields.as_slice() else { return None };
+        Some(((*path).to_owned(), format!("{type_and_content} {mode} {xattrs}")))
     };
     listing.lines().filter_map(fields).collect()
 }
 
-/// Returns the differences between two listings.
+/// Returns the differences between two parsed listings, without special files. Each is a path after `-` (removed), `+`
+/// (added) or `~` (changed).
 fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> BTreeSet<String> {
-    let there = |line: Option<&String>| line.filter(|line| !line.starts_with("special")).cloned();
-    let mut reported = BTreeSet::new();
+    let without_special = |line: Option<&String>| line.filter(|line| !line.starts_with("special")).cloned();
+    let mut found = BTreeSet::new();
     for path in before.keys().chain(after.keys()) {
-        match (there(before.get(path)), there(after.get(path))) {
-            (Some(_), None) => drop(reported.insert(format!("- {path}"))),
-            (None, Some(_)) => drop(reported.insert(format!("+ {path}"))),
-            (Some(old), Some(new)) if old != new => drop(reported.insert(format!("~ {path}"))),
+        match (without_special(before.get(path)), without_special(after.get(path))) {
+            (Some(_), None) => drop(found.insert(format!("- {path}"))),
+            (None, Some(_)) => drop(found.insert(format!("+ {path}"))),
+            (Some(old), Some(new)) if old != new => drop(found.insert(format!("~ {path}"))),
             _ => {}
         }
     }
-    reported
+    found
 }
 
-/// Returns the reported changes, with a rename as a removal and an addition.
+/// Returns the reported changes in the format of [`differences`]. A rename is a removal and an addition of all entries.
 fn reported_changes(
     changes: &Changes,
     before: &BTreeMap<String, String>,
@@ -306,13 +330,14 @@ fn reported_changes(
     reported
 }
 
-/// Returns a path and those below it, without special files.
+/// Returns `path` and all paths below it in a parsed listing, without special files.
 fn below<'a>(lines: &'a BTreeMap<String, String>, path: &str) -> impl Iterator<Item = &'a String> {
-    let (own, inside) = (path.to_owned(), format!("{}/", path.trim_end_matches('"')));
-    let held = lines.iter().filter(|(_, line)| !line.starts_with("special")).map(|(path, _)| path);
-    held.filter(move |path| **path == own || path.starts_with(&inside))
+    let (own_path, prefix) = (path.to_owned(), format!("{}/", path.trim_end_matches('"')));
+    let paths = lines.iter().filter(|(_, line)| !line.starts_with("special")).map(|(path, _)| path);
+    paths.filter(move |path| **path == own_path || path.starts_with(&prefix))
 }
 
+/// Returns a path as listings show it.
 fn quoted(path: &[u8]) -> String {
     format!("{:?}", Path::new(OsStr::from_bytes(path)))
 }

@@ -1,4 +1,8 @@
-//! Workspaces that hold the root filesystems of sandboxes.
+//! Workspaces whose content is the root filesystem of a sandbox instead of the files that an agent works on.
+//!
+//! A snapshot has the files of a workspace, and possibly a root filesystem, here called root. An *import* commits a
+//! directory, such as a *template* (the root filesystem that sandboxes start with), as the root of a snapshot. `roots`
+//! is the set of workspaces with roots, and `fixture.all()` the set of workspaces with ordinary files.
 
 use libtest_mimic::Trial;
 use workspace_state::{
@@ -11,28 +15,30 @@ use workspace_workspace::{
 
 use crate::fixture::{Fixture, Setting, options};
 
-/// Host id of user 0 of the roots, and the number of ids.
+/// UIDs and GIDs of the files of roots on disk: the id of user 0, and the number of ids.
 const IDS: OwnerIds = OwnerIds { first: 700_000, count: 1_000 };
 
 pub(crate) fn trials() -> Vec<Trial> {
     let add = |name: &str, test: fn()| Setting::OVERLAY.trial(name, test);
     vec![
         add("a_root_is_committed_with_a_workspace", a_root_is_committed_with_a_workspace),
-        add("owners_are_kept_where_they_exist", owners_are_kept_where_they_exist),
+        add("owners_of_files_are_kept", owners_of_files_are_kept),
         add("an_import_of_a_root_that_fails_leaves_nothing", an_import_of_a_root_that_fails_leaves_nothing),
-        add("leftovers_of_an_import_hide_no_result", leftovers_of_an_import_hide_no_result),
+        add("a_failed_cleanup_hides_no_result_of_an_import", a_failed_cleanup_hides_no_result_of_an_import),
         add(
             "leftovers_of_an_import_are_removed_unless_needed",
             leftovers_of_an_import_are_removed_unless_needed,
         ),
-        add("a_reset_of_a_root_needs_a_snapshot_with_one", a_reset_of_a_root_needs_a_snapshot_with_one),
+        add("a_reset_of_a_root_needs_a_snapshot_with_a_root", a_reset_of_a_root_needs_a_snapshot_with_a_root),
     ]
 }
 
+/// Returns true if the test runs as root.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Opens the set of workspaces with roots.
 fn open_roots(fixture: &Fixture) -> Workspaces {
     let options = options(fixture.home.path(), &fixture.store, &fixture.holder, ProviderKind::Overlay);
     let owner_ids = is_root().then_some(IDS);
@@ -44,7 +50,7 @@ fn no_change(_: &mut VirtualTree) -> Result<(), TreeError> {
     Ok(())
 }
 
-/// Imports a directory that a script makes.
+/// Runs a script in a new directory, and imports the directory.
 fn import(fixture: &Fixture, roots: &Workspaces, script: &str) -> Snapshot {
     let directory = tempfile::tempdir_in(fixture.home.path()).unwrap();
     fixture.shell_in(directory.path(), script);
@@ -65,6 +71,7 @@ fn import(fixture: &Fixture, roots: &Workspaces, script: &str) -> Snapshot {
     roots.cancellable(&Cancel::new()).import_root(&import, new).unwrap()
 }
 
+/// Creates an overlay workspace; an empty one if `snapshot` is `None`.
 fn create(workspaces: &Workspaces, id: &str, snapshot: Option<&Snapshot>) {
     let new = NewWorkspace {
         snapshot: snapshot.map(|snapshot| snapshot.id),
@@ -75,7 +82,7 @@ fn create(workspaces: &Workspaces, id: &str, snapshot: Option<&Snapshot>) {
     workspaces.create(id, &new).unwrap();
 }
 
-/// Commits the workspace `id` with the root of the same name.
+/// Commits the workspace `id` of `fixture.all()` in one snapshot with the root `id` of `roots`.
 fn commit(fixture: &Fixture, roots: &Workspaces, id: &str) -> Snapshot {
     let content = roots.read(id, Writers::Stopped).unwrap();
     let root = Some(content.tree.into_root("mini").unwrap());
@@ -85,11 +92,13 @@ fn commit(fixture: &Fixture, roots: &Workspaces, id: &str) -> Snapshot {
     committed
 }
 
+/// Runs a script in a root, and returns its output.
 fn run(fixture: &Fixture, roots: &Workspaces, id: &str, script: &str) -> String {
     let output = fixture.shell_in(&roots.path(id).unwrap(), script);
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Opens the root of a snapshot.
 fn root_tree(fixture: &Fixture, snapshot: &Snapshot) -> VirtualTree {
     let root = snapshot.root.as_ref().unwrap();
     VirtualTree::over(&Tree::open(&fixture.store, root.tree, Some(root.times)).unwrap()).unwrap()
@@ -123,20 +132,21 @@ fn a_root_is_committed_with_a_workspace() {
     assert_eq!(tree.read("added").unwrap(), b"by the import\n");
     assert!(!tree.exists("etc/one").unwrap());
     assert_eq!(fixture.store.restore(&first.id).unwrap().read("file").unwrap(), b"workspace\n");
-    // Unchanged files are taken from the last commit; a change of one is found.
+    // Unchanged files are taken from the last commit, and a changed file is read.
     let second = commit(&fixture, &roots, "a");
     assert_eq!(second.root, first.root);
     run(&fixture, &roots, "a", "echo newer > usr/local/new");
     let third = commit(&fixture, &roots, "a");
     assert_eq!(root_tree(&fixture, &third).read("usr/local/new").unwrap(), b"newer\n");
-    // The layer of a descendant is a delta over that of the template.
+    // The layers (lower directories of the overlay) of `b` are the whole first root, and the changes of `third` over
+    // it.
     create(&roots, "b", Some(&third));
     assert_eq!(
         run(&fixture, &roots, "b", "cat etc/two usr/local/new link/two; ls etc"),
         "changed\nnewer\nchanged\ntwo\n"
     );
     assert_eq!(roots.record("b").unwrap().current.layers.len(), 2);
-    // The base is pinned.
+    // A pin protects the base snapshot of each of the two roots from garbage collection.
     assert_eq!(fixture.store.pins().unwrap().len(), 2);
     for id in ["a", "b"] {
         roots.remove(id).unwrap();
@@ -144,7 +154,8 @@ fn a_root_is_committed_with_a_workspace() {
     assert!(fixture.store.pins().unwrap().is_empty());
 }
 
-fn owners_are_kept_where_they_exist() {
+/// Only a server that runs as root can give files several owners.
+fn owners_of_files_are_kept() {
     if !is_root() {
         return;
     }
@@ -167,8 +178,8 @@ fn owners_are_kept_where_they_exist() {
         home 700042:700043 755\ny 700000:700000 755\n";
     assert_eq!(run(&fixture, &roots, "b", list), expected);
     let attribute = run(&fixture, &roots, "b", "getfattr --only-values -n user.workspace.owner d/new");
-    assert_eq!(attribute, "5:5", "an attribute of a program stays one");
-    // A whole layer shows the same as a delta.
+    assert_eq!(attribute, "5:5", "an attribute that a program has set is not taken for the stored owner");
+    // Without other layers, the whole root is written as one layer, which shows the same files.
     roots.remove("b").unwrap();
     roots.remove("a").unwrap();
     roots.collect_layers(workspace_workspace::UnusedLayers::All).unwrap();
@@ -200,12 +211,12 @@ fn an_import_of_a_root_that_fails_leaves_nothing() {
     import(&no_change, &Cancel::new()).unwrap();
 }
 
-fn leftovers_of_an_import_hide_no_result() {
+fn a_failed_cleanup_hides_no_result_of_an_import() {
     let fixture = Fixture::new(Setting::OVERLAY);
     let roots = open_roots(&fixture);
     let directory = tempfile::tempdir_in(fixture.home.path()).unwrap();
     fixture.shell_in(directory.path(), "echo one > one");
-    // Without the reference, removing the leftovers fails.
+    // Without the reference, the import fails to remove its temporary reference and snapshot.
     let remove_reference = || fixture.store.remove_reference("temporary", Expect::Anything).unwrap();
     let import = |change: &dyn Fn(&mut VirtualTree) -> Result<(), TreeError>| {
         let import = RootImport {
@@ -237,8 +248,8 @@ fn leftovers_of_an_import_are_removed_unless_needed() {
         let new = NewSnapshot { references, ..NewSnapshot::default() };
         fixture.store.empty_tree().unwrap().commit(new).unwrap()
     };
-    let left = snapshot_with(&["temporary"]);
-    roots.remove_import("temporary", left.id).unwrap();
+    let unneeded = snapshot_with(&["temporary"]);
+    roots.remove_import("temporary", unneeded.id).unwrap();
     assert!(fixture.store.snapshots().unwrap().is_empty());
     let needed = snapshot_with(&["temporary", "other"]);
     roots.remove_import("temporary", needed.id).unwrap();
@@ -246,7 +257,7 @@ fn leftovers_of_an_import_are_removed_unless_needed() {
     assert_eq!(fixture.store.references().unwrap(), [("other".to_owned(), needed.id)]);
 }
 
-fn a_reset_of_a_root_needs_a_snapshot_with_one() {
+fn a_reset_of_a_root_needs_a_snapshot_with_a_root() {
     let fixture = Fixture::new(Setting::OVERLAY);
     let roots = open_roots(&fixture);
     let base = import(&fixture, &roots, "echo one > one");

@@ -133,7 +133,9 @@ pub(crate) async fn change_and_event_are_atomic(database: TestDatabase) {
 pub(crate) async fn change_is_rolled_back_if_its_event_fails(database: TestDatabase) {
     let catalog = database.open().await;
     let before = insert(&catalog, new_sandbox("sbx-1")).await;
-    database.tamper("ALTER TABLE events RENAME TO events_elsewhere").await;
+    // Into this table, transactions insert their events.
+    let table = if catalog.can_be_shared() { "event_queue" } else { "events" };
+    database.tamper(&format!("ALTER TABLE {table} RENAME TO {table}_elsewhere")).await;
     let recorded = event(EventKind::SandboxRunning);
     let sandboxes = catalog.sandboxes();
     for error in [
@@ -146,7 +148,7 @@ pub(crate) async fn change_is_rolled_back_if_its_event_fails(database: TestDatab
     assert_eq!(sandboxes.get("sbx-1").await.unwrap(), Some(before));
     assert_eq!(sandboxes.get("sbx-2").await.unwrap(), None);
 
-    database.tamper("ALTER TABLE events_elsewhere RENAME TO events").await;
+    database.tamper(&format!("ALTER TABLE {table}_elsewhere RENAME TO {table}")).await;
     sandboxes.change("sbx-1", 1, to(State::Running), std::slice::from_ref(&recorded)).await.unwrap();
     // The sequence numbers of rolled back events are used again.
     assert_eq!(catalog.events().after(0, 10).await.unwrap()[0].number, 1);

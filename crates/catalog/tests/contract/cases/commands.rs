@@ -229,9 +229,9 @@ pub(crate) async fn only_ended_commands_are_deleted(database: TestDatabase) {
     let old = async |keep| catalog.commands().old_ended_ids("sbx-1", keep).await.unwrap();
     assert_eq!(old(3).await, ["cmd-2", "cmd-0"]);
     assert!(old(5).await.is_empty());
-    for id in ["cmd-0", "cmd-1", "cmd-none"] {
-        catalog.commands().delete_ended(id).await.unwrap();
-    }
+    let ids = ["cmd-0", "cmd-1", "cmd-none"].map(str::to_owned);
+    catalog.commands().delete_ended(&ids).await.unwrap();
+    catalog.commands().delete_ended(&[]).await.unwrap();
     assert!(catalog.commands().get("cmd-0").await.unwrap().is_none());
     assert!(catalog.commands().get("cmd-1").await.unwrap().is_some(), "it runs");
     assert_eq!(old(0).await.len(), 4);

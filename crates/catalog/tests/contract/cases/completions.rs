@@ -129,7 +129,12 @@ pub(crate) async fn completions_are_filtered_and_paged(database: TestDatabase) {
     assert_eq!(list(of_agent.clone()).await, "c1 c3 c4");
     let queued = CompletionFilter { state: Some(CompletionState::Queued), ..of_agent };
     assert_eq!(list(queued).await, "c1 c3");
-    assert_eq!(list(CompletionFilter { cursor: Some((1_000, "c2".to_owned())), ..all }).await, "c3 c4");
+    let rest = CompletionFilter { cursor: Some((1_000, "c2".to_owned())), limit: 1, ..all };
+    assert_eq!(list(rest.clone()).await, "c3");
+    let count = async |filter: &CompletionFilter| catalog.completions().count("prj-1", filter).await.unwrap();
+    assert_eq!(count(&rest).await, 4, "on all pages");
+    assert_eq!(count(&CompletionFilter { agent: Some("agent-1".to_owned()), ..rest }).await, 3);
+    assert_eq!(catalog.completions().count("prj-2", &CompletionFilter::default()).await.unwrap(), 0);
 }
 
 pub(crate) async fn completion_fails_after_its_last_attempt(database: TestDatabase) {

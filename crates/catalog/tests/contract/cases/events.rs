@@ -255,3 +255,164 @@ pub(crate) async fn events_of_an_earlier_version_are_for_admins(database: TestDa
     assert_eq!(numbers(&catalog, &of_owner("alice"), 0).await, [4]);
     assert_eq!(catalog.events().delete_before(i64::MAX).await.unwrap(), 3);
 }
+
+/// Adds a sandbox with events of one transaction, as a change of a sandbox does. Returns its id.
+async fn insert_in_transaction(catalog: &Catalog, id: &str, events: &[EventKind]) -> String {
+    let events: Vec<_> = events.iter().map(|kind| event(*kind)).collect();
+    catalog.sandboxes().insert(&super::new_sandbox(id), &events).await.unwrap();
+    id.to_owned()
+}
+
+/// Half of the writers and the reader have a catalog of their own, as another process would.
+pub(crate) async fn no_event_of_a_transaction_is_skipped_or_moved(database: TestDatabase) {
+    const WRITERS: usize = 6;
+    const EACH: usize = 30;
+    let shared = database.open().await;
+    let mut writers = Vec::new();
+    for writer in 0..WRITERS {
+        let catalog = if writer % 2 == 0 { shared.clone() } else { database.open().await };
+        writers.push(tokio::spawn(async move {
+            for number in 0..EACH {
+                let kinds =
+                    [EventKind::SandboxStarting, EventKind::SandboxRunning, EventKind::SandboxCreated];
+                insert_in_transaction(&catalog, &format!("sbx-{writer}-{number}"), &kinds).await;
+                if number % 7 == 0 {
+                    // With a number of its own at once, between those of transactions.
+                    insert(&catalog, "alice", &format!("sbx-{writer}-x"), EventKind::AgentConnected).await;
+                }
+            }
+        }));
+    }
+    let readers = [shared, database.open().await];
+    let mut seen = [Vec::new(), Vec::new()];
+    loop {
+        // Checked before reading: after the end of all writers, a read is complete.
+        let over = writers.iter().all(tokio::task::JoinHandle::is_finished);
+        for (reader, seen) in readers.iter().zip(&mut seen) {
+            let after = seen.last().map_or(0, |last: &workspace_catalog::Event| last.number);
+            seen.extend(reader.events().after(after, 50).await.unwrap());
+        }
+        let newest = readers[0].events().newest().await.unwrap();
+        if over && seen.iter().all(|seen| seen.last().is_some_and(|last| last.number == newest)) {
+            break;
+        }
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert!(seen[0].iter().map(|event| event.number).eq(1..=seen[0].len() as i64));
+    // Those of one transaction are together and in their order, those of one writer in the order of its transactions.
+    let of_writer = |writer: usize| {
+        let prefix = format!("sbx-{writer}-");
+        let own = seen[0].iter().filter(move |event| {
+            let sandbox = event.sandbox_id.as_deref().unwrap_or_default();
+            sandbox.starts_with(&prefix)
+        });
+        own.map(|event| (event.sandbox_id.clone().unwrap(), event.kind.clone())).collect::<Vec<_>>()
+    };
+    for writer in 0..WRITERS {
+        let mut expected = Vec::new();
+        for number in 0..EACH {
+            for kind in ["sandbox.starting", "sandbox.running", "sandbox.created"] {
+                expected.push((format!("sbx-{writer}-{number}"), kind.to_owned()));
+            }
+            if number % 7 == 0 {
+                expected.push((format!("sbx-{writer}-x"), "agent.connected".to_owned()));
+            }
+        }
+        assert_eq!(of_writer(writer), expected, "of writer {writer}");
+    }
+}
+
+/// On SQLite there is one writer at a time, so a long transaction holds up the others.
+pub(crate) async fn a_long_transaction_holds_up_no_other_and_its_events_come_later(database: TestDatabase) {
+    let catalog = database.open().await;
+    if !catalog.can_be_shared() {
+        return;
+    }
+    let insert = "INSERT INTO event_queue (type, owner, sandbox_id, data, created_at)
+                  VALUES ('sandbox.running', 'alice', 'sbx-long', '{}', 1)";
+    // One transaction gets its row before all others, one in between, and one is rolled back.
+    let pool = sqlx::AnyPool::connect(&database.url).await.unwrap();
+    let mut long = pool.begin().await.unwrap();
+    sqlx::Executor::execute(&mut *long, insert).await.unwrap();
+    insert_in_transaction(&catalog, "sbx-1", &[EventKind::SandboxRunning]).await;
+    let mut next = pool.begin().await.unwrap();
+    sqlx::Executor::execute(&mut *next, insert).await.unwrap();
+    let mut lost = pool.begin().await.unwrap();
+    sqlx::Executor::execute(&mut *lost, insert).await.unwrap();
+    insert_in_transaction(&catalog, "sbx-2", &[EventKind::SandboxRunning]).await;
+    let read = async |after: i64| {
+        let found = catalog.events().after(after, 10).await.unwrap();
+        let ids = found.iter().map(|it| (it.number, it.sandbox_id.clone().unwrap()));
+        ids.collect::<Vec<_>>()
+    };
+    let expected = |events: &[(i64, &str)]| {
+        events.iter().map(|(number, id)| (*number, (*id).to_owned())).collect::<Vec<_>>()
+    };
+    assert_eq!(read(0).await, expected(&[(1, "sbx-1"), (2, "sbx-2")]));
+    next.commit().await.unwrap();
+    lost.rollback().await.unwrap();
+    assert_eq!(read(2).await, expected(&[(3, "sbx-long")]));
+    insert_in_transaction(&catalog, "sbx-3", &[EventKind::SandboxRunning]).await;
+    long.commit().await.unwrap();
+    // Read in one publication: by the order of their insertion.
+    assert_eq!(read(3).await.len(), 2);
+    assert_eq!(read(0).await.len(), 5);
+    assert_eq!(catalog.events().newest().await.unwrap(), 5);
+    pool.close().await;
+}
+
+pub(crate) async fn limits_hold_for_events_of_transactions(database: TestDatabase) {
+    let catalog = database.open().await;
+    fill(&database, "alice", "'sbx-1'", 1_000).await;
+    let running = [EventKind::SandboxRunning, EventKind::SandboxRunning];
+    // Of an owner and of a sandbox: `sbx-1` belongs to the owner of `new_sandbox`.
+    insert_in_transaction(&catalog, "sbx-1", &running).await;
+    insert_in_transaction(&catalog, "sbx-2", &running).await;
+    let all = EventFilter::default();
+    assert!(numbers(&catalog, &all, 0).await.into_iter().eq(3..=1_004));
+    assert_eq!(catalog.events().read(&of_owner("alice"), 0, 1).await.unwrap().last_deleted, 2);
+    assert_eq!(catalog.events().delete_before(i64::MAX).await.unwrap(), 1_002);
+    assert_eq!(catalog.events().newest().await.unwrap(), 1_004);
+}
+
+pub(crate) async fn insertions_of_other_processes_wake_subscribers(database: TestDatabase) {
+    let (writer, reader) = (database.open().await, database.open().await);
+    if !writer.can_be_shared() {
+        return;
+    }
+    let mut inserted = reader.events().subscribe();
+    // The reader may not be connected yet, so the writer goes on until it is woken.
+    let mut number = 0;
+    let woken = async {
+        while tokio::time::timeout(std::time::Duration::from_millis(200), inserted.changed()).await.is_err() {
+            number += 1;
+            insert_in_transaction(&writer, &format!("sbx-{number}"), &[EventKind::SandboxRunning]).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), woken).await.expect("the reader is woken");
+    assert_eq!(reader.events().newest().await.unwrap(), number);
+}
+
+/// A server of an earlier version, which numbers events in its transactions, may share the database.
+pub(crate) async fn numbers_of_an_earlier_version_go_on(database: TestDatabase) {
+    let catalog = database.open().await;
+    insert_in_transaction(&catalog, "sbx-1", &[EventKind::SandboxRunning]).await;
+    assert_eq!(catalog.events().newest().await.unwrap(), 1);
+    fill_more(&database, 2).await;
+    insert_in_transaction(&catalog, "sbx-2", &[EventKind::SandboxRunning]).await;
+    assert_eq!(numbers(&catalog, &EventFilter::default(), 0).await, [1, 2, 3]);
+}
+
+/// Inserts the event with a number, as a server of an earlier version does.
+async fn fill_more(database: &TestDatabase, number: i64) {
+    database.tamper(&format!("UPDATE event_sequence SET last = {number}")).await;
+    let insert = format!(
+        "INSERT INTO events (sequence, type, owner, sandbox_id, data, created_at)
+         VALUES ({number}, 'sandbox.running', 'alice', 'sbx-0', '{{}}', 1)"
+    );
+    database.tamper(&insert).await;
+    database.tamper("UPDATE event_owners SET events = events + 1 WHERE owner = 'alice'").await;
+}

@@ -334,6 +334,10 @@ pub(crate) async fn operations_are_filtered_and_paged(database: TestDatabase) {
     assert_eq!(list(path("src/a")).await, "");
     assert_eq!(list(path("lib")).await, "s4");
     assert_eq!(list(OperationFilter { author: Some("bob".to_owned()), ..all.clone() }).await, "s3");
+    let count = async |filter: &OperationFilter| catalog.operations().count("prj-1", filter).await.unwrap();
+    let page = OperationFilter { order: CreationOrder::Newest, before: Some(3), limit: 1, ..all.clone() };
+    assert_eq!((list(page.clone()).await.as_str(), count(&page).await), ("s2", 5), "on all pages");
+    assert_eq!(count(&OperationFilter { author: Some("bob".to_owned()), ..page }).await, 1);
     let imports = OperationFilter { operation: Some(OperationKind::Import), ..all.clone() };
     assert_eq!(list(imports).await, "s2");
     let newest = OperationFilter { order: CreationOrder::Newest, limit: 2, before: Some(5), ..all.clone() };

@@ -180,5 +180,8 @@ pub(crate) async fn reviews_are_filtered_and_paged(database: TestDatabase) {
     assert_eq!(list(ReviewFilter { assigned: Some("carol".to_owned()), ..all.clone() }).await, "rev-4");
     let newest =
         ReviewFilter { order: CreationOrder::Newest, cursor: Some("rev-4".to_owned()), limit: 2, ..all };
-    assert_eq!(list(newest).await, "rev-3 rev-2");
+    assert_eq!(list(newest.clone()).await, "rev-3 rev-2");
+    assert_eq!(catalog.reviews().count("prj-1", &newest).await.unwrap(), 4, "on all pages");
+    let open = ReviewFilter { state: Some(ReviewState::Open), ..newest };
+    assert_eq!(catalog.reviews().count("prj-1", &open).await.unwrap(), 3);
 }

@@ -81,6 +81,7 @@ pub(crate) async fn concurrent_writers_succeed(database: TestDatabase) {
     for task in tasks {
         task.await.unwrap();
     }
+    // A filter takes the state that clients see. It is the stored state, except for paused sandboxes.
     let running = Filter { state: Some(VisibleState::Running), ..Filter::default() };
     assert_eq!(shared.sandboxes().list(&running).await.unwrap().1, 100);
     let events = shared.events().after(0, 1_000).await.unwrap();

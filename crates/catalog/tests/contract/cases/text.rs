@@ -31,7 +31,8 @@ pub(crate) async fn hostile_text_round_trips(database: TestDatabase) {
         };
         let sandbox = insert(&catalog, new).await;
         let reason = Change { state_reason: Some(text.clone()), ..Change::default() };
-        let changed = catalog.sandboxes().change(&sandbox.id, 1, reason, &[]).await.unwrap();
+        let (version, no_events) = (1, &[]);
+        let changed = catalog.sandboxes().change(&sandbox.id, version, reason, no_events).await.unwrap();
         assert_eq!(changed.state_reason.as_ref(), Some(&text));
 
         let found = catalog.sandboxes().find(&text, &sandbox.id).await.unwrap();
@@ -85,21 +86,23 @@ pub(crate) async fn nul_is_rejected_naming_the_field(database: TestDatabase) {
     let labels = [("team".to_owned(), bad())].into();
     let claim = IdempotencyClaim { key: bad(), owner: "alice".to_owned(), request_hash: String::new() };
     let filter = Filter { name_prefix: Some(bad()), ..Filter::default() };
+    let named = NewSandbox { name: Some(bad()), ..new_sandbox("sbx-2") };
+    let owned = NewSandbox { owner: bad(), ..new_sandbox("sbx-2") };
+    let labelled = NewSandbox { labels, ..new_sandbox("sbx-2") };
+    let (version, no_events) = (1, &[]);
+    // Each call with the field that the error names.
     let refused = [
-        (
-            "name",
-            sandboxes.insert(&NewSandbox { name: Some(bad()), ..new_sandbox("sbx-2") }, &[]).await.err(),
-        ),
-        ("owner", sandboxes.insert(&NewSandbox { owner: bad(), ..new_sandbox("sbx-2") }, &[]).await.err()),
-        ("label", sandboxes.insert(&NewSandbox { labels, ..new_sandbox("sbx-2") }, &[]).await.err()),
-        ("state_reason", sandboxes.change("sbx-1", 1, reason, &[]).await.err()),
+        ("name", sandboxes.insert(&named, no_events).await.err()),
+        ("owner", sandboxes.insert(&owned, no_events).await.err()),
+        ("label", sandboxes.insert(&labelled, no_events).await.err()),
+        ("state_reason", sandboxes.change("sbx-1", version, reason, no_events).await.err()),
         ("id", sandboxes.get(&bad()).await.err()),
         ("owner", sandboxes.find(&bad(), "sbx-1").await.err()),
-        ("id", sandboxes.delete(&bad(), &[]).await.err()),
+        ("id", sandboxes.delete(&bad(), no_events).await.err()),
         ("name_prefix", sandboxes.list(&filter).await.err()),
         ("hash", catalog.api_keys().find_by_hash(&bad()).await.err()),
         ("id", catalog.commands().get(&bad()).await.err()),
-        ("key", sandboxes.insert_once(&new_sandbox("sbx-2"), &claim, &[]).await.err()),
+        ("key", sandboxes.insert_once(&new_sandbox("sbx-2"), &claim, no_events).await.err()),
     ];
     for (expected, error) in refused {
         assert!(

@@ -50,6 +50,16 @@ fn print(context: &mut Context, reference: &Reference) -> Result<()> {
     context.output.line(escape_controls(&line))
 }
 
+pub(super) fn get(context: &mut Context, server: &Server, name: &str) -> Result<Outcome> {
+    let reference = with_client(server, async |client| get_existing(client, name).await)?;
+    if context.output.is_json() {
+        context.output.record(&reference)?;
+    } else {
+        context.output.line(&reference.snapshot)?;
+    }
+    Ok(Outcome::Done)
+}
+
 pub(super) fn set(context: &mut Context, server: &Server, args: &RefSet) -> Result<Outcome> {
     let (reference, previous) = with_client(server, async |client| set_on(client, args).await)?;
     if context.output.is_json() {
@@ -92,12 +102,15 @@ async fn remove_all(client: &Client, names: &[String]) -> Result<Vec<Reference>>
         if found.iter().any(|other| other.name == *name) {
             continue;
         }
-        found.push(find(client, name).await?.ok_or_else(|| {
-            CommandError::failed(format!("there is no reference `{name}`"))
-                .hint("`workspace ref ls --server URL` lists your references")
-        })?);
+        found.push(get_existing(client, name).await?);
     }
-    for reference in &found {
+    remove_found(client, &found).await?;
+    Ok(found)
+}
+
+/// Removes references that still point to the same snapshots.
+pub(in crate::commands) async fn remove_found(client: &Client, references: &[Reference]) -> Result<()> {
+    for reference in references {
         let condition = (IF_MATCH, entity_tag(&reference.snapshot));
         match client.try_delete(&reference_path(&reference.name), Some(condition)).await {
             Ok(()) => {}
@@ -106,7 +119,15 @@ async fn remove_all(client: &Client, names: &[String]) -> Result<Vec<Reference>>
             Err(failure) => return Err(client.explain(failure)),
         }
     }
-    Ok(found)
+    Ok(())
+}
+
+/// Returns a reference. Fails if there is none with that name.
+pub(in crate::commands) async fn get_existing(client: &Client, name: &str) -> Result<Reference> {
+    find(client, name).await?.ok_or_else(|| {
+        CommandError::failed(format!("there is no reference `{name}`"))
+            .hint("`workspace ref ls --server URL` lists your references")
+    })
 }
 
 /// Finds a reference; `None` if there is none with that name.

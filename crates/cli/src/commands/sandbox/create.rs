@@ -20,6 +20,7 @@ pub(super) fn run(context: &mut Context, args: &SandboxCreate) -> Result<Sandbox
         request.on_timeout = args.on_timeout.into();
         request.snapshot.clone_from(&args.content.snapshot);
         request.root = args.root.into();
+        request.nfs_allowed_ips = (!args.nfs_allowed.is_empty()).then(|| args.nfs_allowed.clone());
         request.provider = args.content.provider.as_ref().and_then(api_name);
         request.materialize = args.content.materialize.as_ref().and_then(api_name);
         if let Some(tree) = tree {

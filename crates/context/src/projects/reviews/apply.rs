@@ -1,4 +1,5 @@
-//! Application of a resolution to a head. It reads and writes only the store.
+//! Application of the decision about a review (a conflict that waits for a decision) to the head: the present files of
+//! the project. This module reads and writes only the store; the caller records the result.
 
 use std::sync::Arc;
 
@@ -12,10 +13,10 @@ use crate::projects::error::{ProjectError, Result};
 /// Maximum size in bytes of a file that is merged by a strategy.
 const MERGE_MAX: u64 = 16 << 20;
 
-/// Conflict about the attributes of an entry, whose content is merged.
+/// Conflict about the attributes of an entry. The content of the entry is merged already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AttributeConflict {
-    /// Both sides changed the mode.
+    /// Both sides added the file, with different modes.
     Mode,
     /// Both sides changed an extended attribute.
     Xattrs,
@@ -35,12 +36,15 @@ impl AttributeConflict {
 /// Resolution of a review, with everything that it needs.
 #[derive(Debug)]
 pub(super) struct Application {
+    /// Id of the review.
     pub(super) review: String,
+    /// Class of the conflict, such as `content` or `mode`.
     pub(super) class: String,
+    /// Path of the review.
     pub(super) path: Vec<u8>,
-    /// After a conflict for which the merge kept both entries (both sides renamed the file, or added different entries
-    /// of one name): path of the agent's entry in the head. Equal to the agent's own path if the agent chose the name,
-    /// else a name that the merge made. `None` for other conflicts.
+    /// Path of the agent's entry in the head, after a conflict for which the merge kept both entries: both sides
+    /// renamed the file, or added different entries of one name. Equal to the agent's own path if the agent chose the
+    /// name, and otherwise a name that the merge made. `None` for other conflicts.
     pub(super) theirs_path_in_head: Option<Vec<u8>>,
     /// Location of the entry in the base; `None` if the base has none.
     pub(super) base: Option<VersionLocation>,
@@ -50,35 +54,36 @@ pub(super) struct Application {
     pub(super) settings: FileSettings,
     /// False before the first change of the project.
     pub(super) has_head: bool,
+    /// Version that the path must have in the head.
     pub(super) expected: HeadCheck,
     pub(super) request: Arc<ResolveRequest>,
 }
 
-/// Version that the head must have, because the reviewer has seen it.
+/// Version that the path must have in the head, because the reviewer has seen that version.
 #[derive(Debug)]
 pub(super) enum HeadCheck {
-    /// Version in this earlier head: the one at the sequence that the reviewer names, or else the one at which the
-    /// review was opened. `None` is the state before the first change.
+    /// Version in this head: the head with the sequence that the reviewer names, or else the head when the review was
+    /// opened. `None` is the state before the first change.
     AsInHead(Option<Snapshot>),
     /// Version with this identity ([`version_of`]).
     Version(String),
 }
 
 impl Application {
-    /// Returns the name of the merge strategy that is used, if one is.
+    /// Returns the name of the merge strategy that the reviewer chose; `None` for other choices.
     pub(super) fn strategy_name(&self) -> Option<&'static str> {
         let Resolution::Strategy(name) = &self.request.resolution else { return None };
         Strategies::default().get(name).map(|strategy| strategy.name())
     }
 
-    /// Returns the head with the resolution applied. Except for `ours`, fails if the head does not have the expected
-    /// version of the path.
+    /// Returns the head with the resolution applied. Fails if the head does not have the expected version of the path,
+    /// except for the choice `ours`.
     pub(super) fn apply(&self, store: &Store, head: &Tree) -> Result<VirtualTree> {
         if self.request.resolution == Resolution::Ours {
             return Ok(VirtualTree::over(head)?);
         }
-        // Before the first change, `head` is an empty tree that was never committed; a tree built over it could not be
-        // committed. Returning it unchanged, as above, is fine: nothing is committed then.
+        // Before the first change, `head` is an empty tree that is not in the store, so a changed tree over it could
+        // not be committed. The unchanged tree that is returned above is not committed.
         let mut next = if self.has_head { VirtualTree::over(head)? } else { store.empty_tree()? };
         let present = head.entry(&self.path)?;
         self.check_expected(store, present.as_ref())?;
@@ -166,12 +171,14 @@ impl Application {
             Some(kept) if kept == path_in_theirs => {
                 remove(next, &self.path)?;
                 if head.entry(kept)?.is_none() {
-                    // Adds the entry with all that is below it. The former path saves a check of the depth.
+                    // Adds the entry with everything below it. Since both paths are equal, `graft` need not check the
+                    // depth of that.
                     next.graft(kept, &theirs, path_in_theirs)?;
                 }
                 return Ok(());
             }
-            // The merge gave the entry of the agent this name, because the path of the review was taken.
+            // The merge gave the entry of the agent this name, because the head has another entry at the path of the
+            // review.
             Some(kept) if version_of(head.entry(kept)?.as_ref()) == version_of(Some(&theirs)) => {
                 remove(next, kept)?;
             }
@@ -191,8 +198,8 @@ impl Application {
         Ok(location.open(store)?.entry.map(|entry| (location, entry)))
     }
 
-    /// Takes the mode, or the extended attributes that the agent changed, and leaves everything else: the content is
-    /// merged already. The time stays, too. A file is no hard link any more: other links to it keep their attributes.
+    /// Takes the mode, or the extended attributes that the agent changed. Content and modification time stay. The
+    /// file becomes separate from other hard links to it, which keep their attributes.
     fn take_attributes(
         &self,
         store: &Store,
@@ -231,7 +238,7 @@ impl Application {
         }
     }
 
-    /// Merges the present file and that of the agent.
+    /// Merges the file in the head and the file of the agent by the strategy `name`.
     fn merge(&self, store: &Store, head: &Tree, present: Option<&Entry>, name: &str) -> Result<Vec<u8>> {
         let theirs = match &self.theirs {
             Some(location) => {
@@ -261,8 +268,8 @@ impl Application {
         }
     }
 
-    /// Reads the file that is merged. Fails if there is none, or it is too large; `what` names its version in the
-    /// error.
+    /// Reads a version of the file for a merge. Fails if the entry is no file or is too large. `what` names the version
+    /// in the error.
     fn file_content(&self, tree: &Tree, entry: Option<&Entry>, what: &str) -> Result<Vec<u8>> {
         match entry.map(|entry| &entry.node) {
             Some(Node::File(file)) if file.size() <= MERGE_MAX => Ok(tree.read(file)?),
@@ -276,7 +283,7 @@ impl Application {
         }
     }
 
-    /// Writes new content. A file in the head keeps its mode; a new file gets the mode of the file of the agent.
+    /// Writes new content. A file in the head keeps its mode; a new file gets the mode of the agent's file.
     fn write(
         &self,
         store: &Store,
@@ -300,15 +307,15 @@ impl Application {
     }
 }
 
-/// Result of taking the version of the agent.
+/// Result of the choice `theirs`, which takes the version of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TheirsChoice {
     /// Size of the resulting file in bytes; `None` if the result is no file.
     pub size: Option<u64>,
 }
 
-/// Returns the result of taking the version of the agent in a review of a class; `None` if [`Application::apply`] refuses
-/// to take it, because of its type or that of the entry in the present head.
+/// Returns the result of the choice `theirs` for a review of this class; `None` if [`Application::apply`] refuses that
+/// choice, because of the type of the agent's entry or of the entry in the present head.
 pub(super) fn theirs_choice(
     class: &str,
     head: Option<&Entry>,
@@ -336,8 +343,8 @@ fn xattrs_of(node: &Node) -> Option<&Xattrs> {
     }
 }
 
-/// Returns `xattrs` with the attributes that differ between `base` and `theirs` as in `theirs`. Without a base, those are
-/// all of `theirs`.
+/// Returns `xattrs` with the changes between `base` and `theirs`. Without a base, all attributes of `theirs` count as
+/// added.
 fn with_changes(mut xattrs: Xattrs, base: Option<&Xattrs>, theirs: &Xattrs) -> Xattrs {
     let removed = base.into_iter().flat_map(Xattrs::keys).filter(|name| !theirs.contains_key(*name));
     for name in removed {
@@ -351,6 +358,7 @@ fn with_changes(mut xattrs: Xattrs, base: Option<&Xattrs>, theirs: &Xattrs) -> X
     xattrs
 }
 
+/// Removes the entry at a path, if there is one.
 fn remove(tree: &mut VirtualTree, path: &[u8]) -> Result<()> {
     if tree.exists(path)? {
         tree.remove(path)?;

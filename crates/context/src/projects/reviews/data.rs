@@ -1,10 +1,11 @@
-//! Details of a review, and how a review is opened when a completion lands.
+//! Stored details of a review (a conflict that waits for a decision), and the reviews that the merge of a completion
+//! (finished work of an agent) opens.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use workspace_catalog::{NewCompletion, NewReview};
+use workspace_catalog::{NewCompletion, NewReview, now};
 use workspace_merge::{ConflictLocation, TreeConflict, TreeVersion};
 use workspace_state::{SnapshotId, TreePath};
 
@@ -13,12 +14,12 @@ use crate::projects::completion_merge::MergeOutcome;
 use crate::projects::error::{ProjectError, Result};
 use crate::projects::parse_snapshot;
 
-/// Maximum number of regions that are stored with a review.
+/// Maximum number of regions (conflicting lines or values) that are stored with a review.
 const REGIONS_MAX: usize = 200;
 /// Maximum length of a text in a region in bytes.
 const REGION_TEXT_MAX: usize = 1 << 10;
-/// Size in bytes of the regions of a review, as JSON, from which on no further region is stored. Lists of reviews read
-/// the regions of all of them.
+/// Size in bytes of the regions of a review, as JSON, after which no further region is stored. Limits the time to read
+/// a list of reviews.
 const REGIONS_BYTES_MAX: usize = 16 << 10;
 
 /// Details of a review, as they are stored.
@@ -29,11 +30,11 @@ pub struct ReviewData {
     pub base_snapshot: String,
     /// Snapshot with the changes of the agent.
     pub theirs_snapshot: String,
-    /// Path in the base; `None` if it has no entry.
+    /// Path in the base; `None` if the base has no entry.
     pub base_path: Option<TreePath>,
     /// Path in the snapshot of the agent; `None` if the agent removed the entry.
     pub theirs_path: Option<TreePath>,
-    /// After a conflict for which the merge kept both entries: path of the agent's entry in the head. `None` for other
+    /// Path of the agent's entry in the head, after a conflict for which the merge kept both entries; `None` for other
     /// conflicts.
     #[serde(rename = "beside")]
     pub theirs_path_in_head: Option<TreePath>,
@@ -62,7 +63,7 @@ impl ReviewData {
         sequence: i64,
     ) -> Self {
         let path = |version: &TreeVersion| TreePath(version.path.clone());
-        // The snapshot of the agent has a renamed addition under its former name.
+        // An addition that was kept under another name has its former name in the snapshot of the agent.
         let theirs_path = conflict.theirs.as_ref().map(path).map(|path| {
             let renamed = outcome.renamed.iter().find(|renamed| renamed.to == path);
             renamed.map_or(path, |renamed| renamed.from.clone())
@@ -84,7 +85,8 @@ impl ReviewData {
     }
 }
 
-/// Returns the reviews to open for the conflicts of a completion. `sequence` is that of the head after the completion.
+/// Returns the reviews to open for the conflicts of a completion. `sequence` is the sequence of the head after the
+/// merge of the completion.
 pub(in crate::projects) fn opened_reviews(
     outcome: &MergeOutcome,
     completion: &NewCompletion,
@@ -111,11 +113,7 @@ pub(in crate::projects) fn opened_reviews(
     outcome.conflicts.iter().map(review).collect()
 }
 
-/// Returns the time in milliseconds since 1970.
-pub(in crate::projects) fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, millis)
-}
-
+/// Adds a timeout to a time in milliseconds since 1970.
 pub(super) fn time_after(time: i64, timeout: Duration) -> i64 {
     time.saturating_add(millis(timeout))
 }
@@ -150,6 +148,7 @@ fn region(location: &ConflictLocation) -> Value {
     serde_json::to_value(location).unwrap_or_default()
 }
 
+/// Returns a text that is cut after at most [`REGION_TEXT_MAX`] bytes.
 fn shortened(text: &str) -> String {
     if text.len() <= REGION_TEXT_MAX {
         return text.to_owned();
@@ -158,7 +157,7 @@ fn shortened(text: &str) -> String {
     format!("{}…", &text[..end])
 }
 
-/// Returns the id of the snapshot that the agent started from, and of the one with its changes.
+/// Returns the ids of two snapshots: the one that the agent started from, and the one with its changes.
 pub(super) fn snapshots(data: &ReviewData) -> Result<(SnapshotId, SnapshotId)> {
     Ok((parse_snapshot(&data.base_snapshot)?, parse_snapshot(&data.theirs_snapshot)?))
 }

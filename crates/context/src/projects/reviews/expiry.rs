@@ -1,4 +1,6 @@
-//! Reviews that nobody decided in time: escalated once if the policy says so, and then expired.
+//! Overdue reviews: conflicts that nobody decided in time. If the policy names somebody to escalate to, a review is
+//! escalated once: that person or agent may decide it, too. Otherwise, and after another timeout, it expires: the head
+//! (the present files of the project) keeps its version.
 
 use std::collections::HashMap;
 
@@ -14,16 +16,17 @@ use crate::projects::{ATTEMPTS_MAX, Projects};
 
 /// Number of reviews that are read at a time.
 const PAGE_SIZE: u32 = 100;
-/// Number of reviews after which [`Projects::settle_overdue_reviews`] returns. Failed ones are not counted: each call
-/// begins with the oldest reviews, so those that always fail would keep it from the later ones.
+/// Number of escalated and expired reviews after which [`Projects::settle_overdue_reviews`] returns. Failed ones are
+/// not counted: each call begins with the oldest reviews, and would never reach the later ones if enough of the oldest
+/// always fail.
 const SETTLED_MAX: u64 = 1_000;
 /// Name in `resolved_by` of a review that a server expired.
 const SYSTEM: &str = "system";
 
-/// Numbers of overdue reviews that were escalated or expired.
+/// Numbers of overdue reviews that a call of [`Projects::settle_overdue_reviews`] handled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SettledReviews {
-    /// Reviews that somebody else may resolve, too, from now on.
+    /// Reviews that were escalated: one more person or agent may decide them.
     pub escalated: u64,
     /// Reviews that expired: the head keeps its version.
     pub expired: u64,
@@ -94,8 +97,8 @@ impl Projects {
             let agent = policies.get(&key).map(|policy| policy.for_agent(&review.opened.author));
             let settings =
                 agent.map(|agent| agent.conflict_settings(&review.opened.path)).unwrap_or_default();
-            // A review that another server escalates at this moment must not expire: `escalate` returns false then,
-            // and the review is read again.
+            // If another server escalates the review at this moment, `escalate` returns false. The review must not
+            // expire then: it is read again.
             let escalate_to = settings.escalate_to.as_deref().filter(|_| review.state == ReviewState::Open);
             let settled = match escalate_to {
                 Some(to) if self.escalate(&project, &review, to, &settings, time).await? => {

@@ -1,4 +1,5 @@
-//! Decisions of reviewers, applied to the present head.
+//! Decisions of reviewers about reviews (conflicts that wait for a decision), applied to the present head: the files of
+//! the project.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +23,13 @@ use crate::projects::{ChangeAuthor, Projects, no_such_sequence};
 /// Maximum size in bytes of new content for a file.
 const RESOLUTION_CONTENT_MAX: usize = 16 << 20;
 
-/// Number of attempts to change a head that others change at the same time. Reviewers lose against the merge daemon,
-/// which prepares many changes at once, so there are more than for other changes.
+/// Maximum number of attempts to change a head that others change at the same time. More than for other changes,
+/// because the merge daemon often moves the head while a decision is prepared.
 const RESOLVE_ATTEMPTS_MAX: u64 = 100;
 /// Maximum delay before an attempt in milliseconds.
 const BACKOFF_MAX_MILLIS: u64 = 100;
 
-/// Choice of a reviewer.
+/// Choice of a reviewer for the path of a review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution {
     /// The head stays as it is.
@@ -73,7 +74,7 @@ pub struct ResolveRequest {
 pub struct Resolved {
     /// Review with its decision.
     pub review: Review,
-    /// Operation that changed the head; `None` if the head has the chosen version already.
+    /// Operation (change of the head); `None` if the head had the chosen version already.
     pub operation: Option<Operation>,
 }
 
@@ -175,8 +176,8 @@ impl Projects {
         })
     }
 
-    /// Returns a decision with its event, and the completion that it may land. `new_sequence` is that of the head that
-    /// the decision makes; `None` if it leaves the head as it is.
+    /// Returns a decision with its event and the completion of the review. `new_sequence` is the sequence of the head
+    /// that the decision makes; `None` if it leaves the head as it is.
     pub(super) async fn prepare_decision(
         &self,
         project: &Project,
@@ -198,8 +199,8 @@ impl Projects {
         };
         let completion = completion.map(|completion| {
             let new = &completion.completion;
-            let data = json!({ "project": project.name, "projectId": project.id, "completionId": new.id, "agent": new.agent,
-                "sequence": completion.sequence.or(new_sequence) });
+            let data = json!({ "project": project.name, "projectId": project.id, "completionId": new.id,
+                "agent": new.agent, "sequence": completion.sequence.or(new_sequence) });
             let landed = NewEvent { kind: EventKind::CompletionLanded, data };
             ReviewedCompletion { id: new.id.clone(), owner: project.owner.clone(), landed }
         });
@@ -207,8 +208,8 @@ impl Projects {
     }
 }
 
-/// Waits before each attempt but the first, for a random time whose limit grows with the number of attempts. Without a
-/// random time, the same one of several reviewers that start over at the same time could lose every time.
+/// Waits before each attempt except the first, for a random time. The limit of that time grows with the number of
+/// attempts. Without the random time, several reviewers that try again at the same time could collide every time.
 async fn back_off(attempt: u64) {
     if attempt > 0 {
         let random = u64::from(uuid::Uuid::now_v7().as_bytes()[15]);
@@ -247,7 +248,7 @@ fn decided_error(review: Review) -> ProjectError {
     }
 }
 
-/// Returns the settings that merge by the strategy with this name, and leave conflicts undecided.
+/// Returns `settings` with this merge strategy, and with conflicts left undecided.
 pub(super) fn settings_with(settings: &FileSettings, strategy: &str) -> FileSettings {
     FileSettings {
         strategy: Some(strategy.to_owned()),

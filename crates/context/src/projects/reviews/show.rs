@@ -1,5 +1,5 @@
-//! Details of a review for its reviewer: all versions, the strategies that would merge them, and the operations that
-//! led to the conflict.
+//! Details of a review (a conflict that waits for a decision) for its reviewer: all versions, the merge strategies that
+//! would combine them, and the operations (changes of the project) that led to the conflict.
 
 use workspace_catalog::{Completion, Operation, Project, Review};
 use workspace_merge::{FileSettings, Input, Strategies, Versions, merge_file};
@@ -13,12 +13,12 @@ use crate::projects::error::Result;
 use crate::projects::{Projects, blocking};
 
 /// Maximum size in bytes of a file for which all merge strategies are tried.
-const STRATEGIES_MAX: u64 = 256 << 10;
+const STRATEGY_TRIAL_SIZE_MAX: u64 = 256 << 10;
 
-/// Review with its versions, and what led to them.
+/// Review with its versions, and the changes that led to them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReviewDetails {
-    /// Review, and those who may resolve it.
+    /// Review, and the names of its reviewers.
     pub entry: ReviewEntry,
     /// Stored details: regions, reason, and the snapshots of the versions.
     pub data: ReviewData,
@@ -93,7 +93,8 @@ impl Projects {
         })
     }
 
-    /// Returns the operation that last changed the path of a review before it was opened.
+    /// Returns the operation that last changed the path of a review before the review was opened. `sequence` is the
+    /// sequence of the head at that time.
     async fn last_change(
         &self,
         project: &Project,
@@ -146,8 +147,8 @@ fn read_versions(
     Ok((versions, strategies))
 }
 
-/// Returns the contents of three versions, each `None` if the version has no entry. Returns `None` if one is no file,
-/// or too large.
+/// Returns the contents of three versions, each `None` if the version has no entry. Returns `None` if a version is no
+/// file, or is too large.
 fn small_files(
     store: &Store,
     locations: [Option<&VersionLocation>; 3],
@@ -158,15 +159,17 @@ fn small_files(
         let EntryInTree { tree, entry } = location.open(store)?;
         match entry.map(|entry| entry.node) {
             None => {}
-            Some(Node::File(file)) if file.size() <= STRATEGIES_MAX => *content = Some(tree.read(&file)?),
+            Some(Node::File(file)) if file.size() <= STRATEGY_TRIAL_SIZE_MAX => {
+                *content = Some(tree.read(&file)?);
+            }
             Some(_) => return Ok(None),
         }
     }
     Ok(Some(contents))
 }
 
-/// Returns the strategies that merge versions of a file without a conflict. `settings` are those of the file, apart
-/// from the strategy.
+/// Returns the strategies that merge versions of a file without a conflict. `settings` are the settings of the file;
+/// its own strategy is ignored.
 fn clean_strategies(path: &str, versions: Versions<'_>, settings: &FileSettings) -> Vec<StrategyChoice> {
     let (strategies, input) = (Strategies::default(), Input::new(path, versions));
     // A strategy that leaves every change to a review resolves nothing.

@@ -1,5 +1,5 @@
-//! Versions of a review: the base, the two sides of the conflict (`ours` and `theirs`), and the present head. In names
-//! of this module, *side* means each of the four, as in the API.
+//! Versions of a review (a conflict that waits for a decision): the base, the two sides of the conflict (`ours` and
+//! `theirs`), and the present head. In names of this module, *side* means each of the four, as in the API.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::projects::{Projects, find_snapshot};
 
 /// Maximum size in bytes of a file whose content is part of a version.
 const INLINE_MAX: u64 = 64 << 10;
-/// Number of bytes that are looked at to tell text from binary content.
+/// Number of bytes at the start of a file that are searched for a NUL byte. A file with one is binary.
 const TEXT_PROBE: u64 = 8 << 10;
 
 /// One of the four versions of a review.
@@ -81,8 +81,8 @@ pub(super) struct EntryInTree {
 }
 
 impl Projects {
-    /// Returns the snapshot that has a version of a review, and the path in it; `None` if the side is known to have no entry. For
-    /// `ours` and `head`, the snapshot may have no entry at the path.
+    /// Returns the snapshot of a version of a review, and the path in it; `None` if the side is known to have no entry.
+    /// For `ours` and `head`, the snapshot may have no entry at the path.
     pub async fn review_side(
         &self,
         project: &Project,
@@ -95,8 +95,8 @@ impl Projects {
         Ok(Some((found, location.path)))
     }
 
-    /// Returns the snapshot and path of a version; `None` if the side is known to have no entry. For `ours` and `head`, the
-    /// snapshot may have no entry at the path.
+    /// Returns the snapshot and path of a version; `None` if the side is known to have no entry. For `ours` and `head`,
+    /// the snapshot may have no entry at the path.
     pub(super) async fn version_location(
         &self,
         project: &Project,
@@ -129,7 +129,7 @@ impl VersionLocation {
 }
 
 impl ReviewVersion {
-    /// Reads a version. `path` is that of the review; the version has it if `location` is `None`.
+    /// Reads a version. If `location` is `None`, the version has no entry, and gets the path of the review, `path`.
     pub(super) fn read(store: &Store, location: Option<&VersionLocation>, path: &[u8]) -> Result<Self> {
         let Some(location) = location else {
             return Ok(Self::absent(path));
@@ -156,6 +156,7 @@ impl ReviewVersion {
         Ok(version)
     }
 
+    /// Returns a version without an entry.
     fn absent(path: &[u8]) -> Self {
         Self {
             path: path.to_vec(),

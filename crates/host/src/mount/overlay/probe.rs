@@ -1,5 +1,6 @@
 //! Probe whether the filesystem of a directory is good for overlays: mounts one on layers in a temporary directory
-//! below it, and tries every operation.
+//! below it, and reads, writes and deletes files, and recreates a directory. For an id-mapped overlay, it also checks
+//! the owners of files.
 
 use std::fs;
 use std::io;
@@ -97,6 +98,7 @@ impl Probe {
     /// Checks that a file that belongs to the shared sandbox user on disk belongs to `dedicated_uid` in the mount,
     /// and that a file of `dedicated_uid` in the mount belongs to the shared user on disk.
     fn check_id_map(&self, dedicated_uid: u32) -> Result<()> {
+        // The probe runs in the namespaces in which it mounts, so it needs no holder.
         let Some((shared, _)) = shared_sandbox_ids(&NamespaceHolder::None) else {
             return Err(HostError::other("the user namespace does not map the sandbox user"));
         };

@@ -33,6 +33,7 @@ pub(super) enum RecordedMethod {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct StoppedProcess {
     pub(super) pid: i32,
+    /// Start time in clock ticks since boot.
     pub(super) start_time: u64,
 }
 

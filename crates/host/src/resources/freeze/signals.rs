@@ -58,6 +58,7 @@ pub(super) fn stop(root: &Process, record: &mut RecordWriter, timeout: Duration)
 }
 
 struct Stopper<'a> {
+    /// Record of the stopped processes, for a thaw by another server.
     record: &'a mut RecordWriter,
     /// Processes that were stopped by this freeze.
     stopped_by_us: HashSet<StoppedProcess>,
@@ -92,6 +93,8 @@ impl Stopper<'_> {
     /// Stops a process, and waits until it has stopped or the timeout is over.
     fn stop(&mut self, process: StoppedProcess) -> Result<State> {
         let is_new = self.stopped_by_us.insert(process);
+        // A step fails if the sandbox was thawed meanwhile. The process is recorded before it is stopped, so that a
+        // thaw resumes it even if this program is killed.
         let exists = self.record.step(|record| {
             if is_new {
                 record.add(process)?;
@@ -141,7 +144,9 @@ fn send(process: StoppedProcess, signal: Signal) -> Result<bool> {
 /// Processes found by a scan.
 #[derive(Default)]
 struct ProcessTree {
+    /// Found processes by PID.
     all: HashMap<i32, Status>,
+    /// PIDs of the children of each process.
     children: HashMap<i32, Vec<i32>>,
     /// PIDs outside the sandbox, which are not looked at again. They are not reused within this short time.
     others: HashSet<i32>,
@@ -157,8 +162,9 @@ impl ProcessTree {
         self.scan_all(root, deadline)
     }
 
-    /// Returns whether no process was missed. One that keeps forking and exiting is seen sooner or later
-    /// among the children of the processes that adopt orphans.
+    /// Returns false if repeated reads of the lists of children show a process that the scan has missed. With more
+    /// than [`FULL_RESCAN_MAX`] processes, only the lists of `root` and its children are read: a process that keeps
+    /// forking and exiting is most likely seen among the children of the processes that adopt orphans.
     fn is_complete(&self, root: i32) -> bool {
         let is_full = self.all.len() <= FULL_RESCAN_MAX;
         let checked: Vec<i32> =

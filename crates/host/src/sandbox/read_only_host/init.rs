@@ -23,6 +23,7 @@ use crate::sandbox::seccomp::Filter;
 
 /// Parameters of the init process.
 pub(super) struct Init<'a> {
+    /// Program to run, and its view of the host's files.
     pub(super) host: &'a ReadOnlyHostProgram,
     pub(super) user: User,
     pub(super) cgroups: &'a Cgroups,
@@ -30,6 +31,7 @@ pub(super) struct Init<'a> {
     pub(super) nproc_rlimit: Option<u32>,
     /// `RLIMIT_DATA` of each process, in bytes; `None` if a cgroup limits the memory of the sandbox.
     pub(super) data_rlimit: Option<u64>,
+    /// Filter of system calls.
     pub(super) filter: Filter,
     /// Control socket, then standard input, output and error of the program.
     pub(super) descriptors: [OwnedFd; 4],
@@ -60,6 +62,7 @@ impl Init<'_> {
             mounts: &self.host.mounts,
             user: uid,
             group: gid,
+            // The sizes of the tmpfs mounts in the root depend on it.
             memory_limit: self.host.limits.memory_bytes,
             has_nameserver: self.host.egress.is_some(),
         }
@@ -85,8 +88,10 @@ impl Init<'_> {
 
     fn set_rlimits(&self) -> io::Result<()> {
         limits::limit(Resource::Core, 0)?;
-        let is_root = self.user.is_superuser;
-        limits::limit_open_files(if is_root { SandboxUser::OtherOrRoot } else { SandboxUser::Starter })?;
+        // The program runs as the user who started it. For an ordinary user (`Starter`), half of the limit is left to
+        // the process that started the program, so that it can always send descriptors to its helpers. Root always can.
+        let user = if self.user.is_superuser { SandboxUser::OtherOrRoot } else { SandboxUser::Starter };
+        limits::limit_open_files(user)?;
         self.data_rlimit.map_or(Ok(()), |bytes| limits::limit(Resource::Data, bytes))?;
         self.nproc_rlimit.map_or(Ok(()), |count| limits::limit(Resource::Nproc, u64::from(count)))
     }

@@ -20,6 +20,7 @@ const AGENT_PID: i32 = 1;
 /// Process that uses the workspace.
 pub(super) struct FoundProcess {
     pub(super) process: WorkspaceProcess,
+    /// Start time in clock ticks since boot, which tells it from a later process with its PID.
     pub(super) start_time: u64,
     /// Directory of the process in `/proc`. It refers to this process even if the PID is reused.
     pub(super) directory: OwnedFd,

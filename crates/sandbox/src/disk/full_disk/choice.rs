@@ -128,6 +128,11 @@ mod tests {
         SandboxUsage { is_running: false, stopped_for: Some(time), ..running(id, owner, bytes, 0) }
     }
 
+    /// Last argument of [`chosen`]: at least half of the reserve is free.
+    const MODERATE: bool = false;
+    /// Last argument of [`chosen`]: less than half of the reserve is free.
+    const SEVERE: bool = true;
+
     /// Returns the ids of the steps, with `-` before a removal.
     fn chosen(all: &[SandboxUsage], is_severe: bool) -> Vec<String> {
         let word = |step: Step<'_>| match step {
@@ -144,23 +149,25 @@ mod tests {
             running("small", "alice", 20, 0),
             running("large", "alice", 25, 0),
         ];
-        assert_eq!(chosen(&all, false), ["large", "small"]);
+        assert_eq!(chosen(&all, MODERATE), ["large", "small"]);
         // With severe shortage, only sandboxes that write are stopped, of whichever owner.
-        assert_eq!(chosen(&all, true), ["bob"]);
-        let Step::Stop { reason, .. } = choose(&all, false, KEPT)[0] else { panic!("nothing is removed") };
+        assert_eq!(chosen(&all, SEVERE), ["bob"]);
+        let Step::Stop { reason, .. } = choose(&all, MODERATE, KEPT)[0] else { panic!("nothing is removed") };
         assert_eq!(reason, LARGEST_USAGE);
         // One that writes is stopped before a larger one.
         let all =
             [running("grew", "alice", 5, 2), running("bob", "bob", 30, 9), running("large", "alice", 40, 0)];
-        assert_eq!(chosen(&all, false), ["grew"]);
-        assert_eq!(chosen(&all, true), ["grew", "bob"]);
+        assert_eq!(chosen(&all, MODERATE), ["grew"]);
+        assert_eq!(chosen(&all, SEVERE), ["grew", "bob"]);
     }
 
     #[test]
     fn no_sandbox_is_stopped_while_none_writes() {
         let all = [running("a", "alice", 100, 0), running("b", "bob", 1, 0)];
         assert!(
-            chosen(&all, false).is_empty() && chosen(&all, true).is_empty() && chosen(&[], true).is_empty()
+            chosen(&all, MODERATE).is_empty()
+                && chosen(&all, SEVERE).is_empty()
+                && chosen(&[], SEVERE).is_empty()
         );
     }
 
@@ -170,7 +177,7 @@ mod tests {
         let more = running("more", "alice", 50, 0);
         let fresh = stopped("fresh", "alice", 100, KEPT / 2);
         // No other one of hers is stopped meanwhile: that would free no space sooner.
-        assert!(chosen(&[bob.clone(), more.clone(), fresh.clone()], false).is_empty());
+        assert!(chosen(&[bob.clone(), more.clone(), fresh.clone()], MODERATE).is_empty());
         let all = [
             bob.clone(),
             more.clone(),
@@ -178,15 +185,15 @@ mod tests {
             stopped("oldest", "alice", 10, KEPT * 2),
             fresh,
         ];
-        assert_eq!(chosen(&all, false), ["-oldest"]);
-        assert_eq!(chosen(&all, true), ["bob", "-oldest"]);
+        assert_eq!(chosen(&all, MODERATE), ["-oldest"]);
+        assert_eq!(chosen(&all, SEVERE), ["bob", "-oldest"]);
         // Sandboxes of owners with less usage stay.
         let all = [more, stopped("other", "bob", 10, KEPT * 2)];
-        assert!(chosen(&all, false).is_empty());
+        assert!(chosen(&all, MODERATE).is_empty());
         // Space that is being freed is waited for.
         let being_removed = SandboxUsage::being_removed("gone".to_owned(), "alice".to_owned(), 1);
         let all = [bob, stopped("old", "alice", 100, KEPT), being_removed];
-        assert!(chosen(&all, false).is_empty());
+        assert!(chosen(&all, MODERATE).is_empty());
     }
 
     #[test]
@@ -203,6 +210,6 @@ mod tests {
         ];
         let usage = usage_by_owner(&all);
         assert_eq!((usage["alice"], usage["bob"], usage["carol"]), (31, 30, 1));
-        assert_eq!(chosen(&all, false), ["two", "one"]);
+        assert_eq!(chosen(&all, MODERATE), ["two", "one"]);
     }
 }

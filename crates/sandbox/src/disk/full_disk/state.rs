@@ -15,6 +15,7 @@ pub(crate) struct FullDisk {
     pub(super) last_gc: LeafMutex<Option<Instant>>,
     /// Held while a task removes unused layers.
     pub(super) layer_removal: Arc<tokio::sync::Mutex<()>>,
+    /// Sandboxes in which nothing runs.
     inactive: LeafMutex<InactiveSandboxes>,
 }
 

@@ -20,6 +20,7 @@ const REFILL_DELAY: Duration = Duration::from_millis(30);
 #[derive(Debug)]
 pub(crate) struct UnassignedSandbox {
     pub(crate) handle: Arc<SandboxHandle>,
+    /// Token that authenticates the guest agent.
     pub(crate) token: Token,
     /// Template, and limits that could not be applied; `None` if it is not started yet.
     pub(super) started: Option<(String, Vec<String>)>,
@@ -53,6 +54,7 @@ pub(super) struct Inner {
 /// Recent demand for a template: number of requests, halved after each half-life.
 #[derive(Debug)]
 pub(super) struct Demand {
+    /// Weighted number of requests at `updated_at`.
     pub(super) count: f64,
     pub(super) updated_at: Instant,
 }

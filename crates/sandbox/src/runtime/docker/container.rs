@@ -24,6 +24,7 @@ const LINK: &str = "eth0";
 
 /// Parts of a container's configuration that [`SandboxSpec`] does not have.
 pub(super) struct Parts<'a> {
+    /// Path of the guest agent's program on the host.
     pub(super) guest_agent: &'a Path,
     pub(super) image: String,
     pub(super) network: String,
@@ -32,6 +33,7 @@ pub(super) struct Parts<'a> {
     pub(super) user: User,
     /// True if the daemon supports seccomp.
     pub(super) seccomp: bool,
+    /// Transport between guest agent and server.
     pub(super) transport: AgentTransport,
 }
 

@@ -163,11 +163,11 @@ const TAKE_PIPES: &str = "perl -e 'my @kept; for (1..5000) { pipe(my $r, my $w) 
 
 #[test]
 fn kernel_quotas_per_user_are_not_shared_between_sandboxes() {
-    use workspace_host::{NamespaceHolder, dedicated_uids};
+    use workspace_host::{LazyMount, NamespaceHolder, dedicated_uids};
     let fixture = Fixture::new(&json!({}));
     let ready = fixture.server.get("/ready").body;
     let can = rustix::process::geteuid().is_root()
-        && dedicated_uids::probe(&NamespaceHolder::None, fixture.server.path(), true).is_ok();
+        && dedicated_uids::probe(&NamespaceHolder::None, fixture.server.path(), LazyMount::Used).is_ok();
     assert_eq!(!ready.contains("no dedicated UIDs"), can, "{ready}");
     let users = [&fixture.greedy, &fixture.neighbour].map(|id| {
         let pid = fixture.server.guest_process(id).unwrap().pid();

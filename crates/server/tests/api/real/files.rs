@@ -494,7 +494,7 @@ fn a_file_above_the_limit_is_refused() {
 }
 
 /// Opens a connection and reads only the head of a response.
-fn begin_read(fixture: &FileServer, path: &str) -> TcpStream {
+pub(super) fn begin_read(fixture: &FileServer, path: &str) -> TcpStream {
     let mut stream = TcpStream::connect(fixture.server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let route = fixture.route(path);

@@ -11,7 +11,9 @@ fn nothing_is_lost_on_a_full_disk_and_work_resumes_after_it() {
     let Some(disk) = Disk::mount("24m") else { return };
     let server = TestServer::with(&[("DATA_DIR", disk.path().to_str().unwrap())]);
     let id = server.create();
+    // It runs before the disk is full, and ends on the full disk.
     let late = server.start_running(&id, json!({"command": "echo before; sleep 1; exit 7"}));
+    // It waits for its input, which is sent on the full disk.
     let command = server.start_background(&id, json!({"command": "read go; echo lost", "stdin": true}));
     let mut lost = Stream::output(&server, &id, &command, None).begun();
     disk.fill();

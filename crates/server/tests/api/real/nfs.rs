@@ -127,6 +127,48 @@ fn only_the_owner_learns_the_secret_in_the_path() {
 }
 
 #[test]
+fn only_clients_that_the_owner_allows_may_use_an_export() {
+    if !has_libnfs() {
+        return;
+    }
+    let mut server = server();
+    let [own, other] = ["127.0.0.0/8", "192.0.2.0/24"]
+        .map(|network| server.create_with(json!({ "nfsAllowedIps": [network, "fd00::7"] })));
+    for id in [&own, &other] {
+        server.run(id, "echo inside > file");
+    }
+    let forks = server.post(&format!("/api/v1/sandboxes/{other}/fork"), &json!({}));
+    assert!(forks.status < 300, "{}", forks.body);
+    let listed = server.get("/api/v1/nfs/exports").json()["items"].as_array().unwrap().clone();
+    let of_other = listed.iter().filter(|export| export["clients"] == "192.0.2.0/24,fd00::7/128");
+    assert_eq!((listed.len(), of_other.count()), (3, 2), "the fork has the list, too: {listed:?}");
+    for _ in 0..2 {
+        assert_eq!(read(&export_of(&server, &own), "/file"), "inside\n");
+        for export in server.get("/api/v1/nfs/exports").json()["items"].as_array().unwrap() {
+            let is_own = export["sandbox"] == own.as_str();
+            let got = run("nfs-cat", &[&url(&export["nfs"], "/file")]);
+            assert_eq!(is_refused(&got), !is_own, "{export}");
+        }
+        server.restart();
+    }
+    for wrong in [
+        json!([]),
+        json!(["*"]),
+        json!(["10.0.0.0/8,10.1.0.1"]),
+        json!(["10.0.0.0/33"]),
+        json!(["a.example"]),
+    ] {
+        let body = json!({ "template": "base", "nfsAllowedIps": wrong });
+        let refused = server.post("/api/v1/sandboxes", &body);
+        assert_eq!(
+            (refused.status, &refused.json()["error"]["details"]["field"]),
+            (400, &json!("nfsAllowedIps")),
+            "{wrong}"
+        );
+    }
+}
+
+#[test]
 fn exports_survive_a_kill_of_the_server() {
     if !has_libnfs() {
         return;

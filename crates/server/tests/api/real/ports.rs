@@ -35,7 +35,7 @@ fn start(fixture: &FileServer, program: &str) -> Value {
 }
 
 /// Connects to a port. Fails with the error response.
-fn connect(fixture: &FileServer, port: u16) -> Result<WebSocket<TcpStream>, Answer> {
+pub(super) fn connect(fixture: &FileServer, port: u16) -> Result<WebSocket<TcpStream>, Answer> {
     let stream = TcpStream::connect(fixture.server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let route = fixture.route(&format!("ports/{port}/connect"));

@@ -1,14 +1,17 @@
 //! The server with its catalog in PostgreSQL.
 
 use serde_json::json;
-use workspace_test_support::Postgres;
+use workspace_test_support::PostgresDatabase;
 
 use super::test_server::{TestServer, wait_until};
 
 #[test]
 fn two_servers_on_one_database_do_not_interfere() {
-    let Some(postgres) = Postgres::start() else { return };
-    let url = postgres.url("postgres");
+    if !PostgresDatabase::is_available() {
+        return;
+    }
+    let database = PostgresDatabase::new();
+    let url = database.url();
     let mut one = TestServer::with(&[("DATABASE_URL", &url)]);
     let id = one.create();
     assert_eq!(one.output_of(&id, "echo mine > file; cat file"), "mine\n");
@@ -45,8 +48,11 @@ fn two_servers_on_one_database_do_not_interfere() {
 
 #[test]
 fn sandboxes_are_kept_in_postgresql_across_a_kill() {
-    let Some(postgres) = Postgres::start() else { return };
-    let mut server = TestServer::with(&[("DATABASE_URL", &postgres.url("postgres"))]);
+    if !PostgresDatabase::is_available() {
+        return;
+    }
+    let database = PostgresDatabase::new();
+    let mut server = TestServer::with(&[("DATABASE_URL", &database.url())]);
     let (id, other) = (server.create_with(json!({"name": "kept", "labels": {"a": "b"}})), server.create());
     assert_eq!(server.output_of(&id, "echo $((6*7)) | tee file"), "42\n");
     let command = server.start_running(&id, json!({"command": "sleep 1; echo late"}));

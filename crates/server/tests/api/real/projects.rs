@@ -93,6 +93,10 @@ fn agents_work_on_one_project_and_their_changes_are_merged() {
     let authors: Vec<&str> =
         operations["items"].as_array().unwrap().iter().map(|item| item["author"].as_str().unwrap()).collect();
     assert_eq!(authors, ["editor", "writer", "a test"]);
+    let total = |path: &str| fixture.get(&format!("projects/website/{path}")).json()["total"].clone();
+    assert_eq!([total("operations?limit=1&before=3"), total("snapshots?limit=1")], [3, 3]);
+    assert_eq!([total("operations?author=editor"), total("completions?limit=1")], [1, 2]);
+    assert_eq!(total("completions?agent=writer&state=landed"), 1);
     assert_eq!(operations["items"][0]["merged"][0], json!({"path": "docs/a.md", "strategy": "text"}));
     let versions = fixture.get("projects/website/versions/README.md").json();
     let changes: Vec<&str> =

@@ -186,6 +186,8 @@ fn refused_changes_are_taken_back_by_the_rebase_after_a_completion() {
     set_policy(&fixture, &json!([{"agent": "guest", "path": "a.md", "access": "R"}]));
     let id = created(&fixture, &json!({"agent": "guest"}));
     fixture.run(&id, "echo mine > a.md; echo new > new.txt");
+    // As long as a command runs, the server does not revert them by itself.
+    fixture.server.start_background(&id, json!({"command": "sleep 1000"}));
     let completed = fixture.complete(&id);
     assert_eq!(completed["refused"][0]["path"], "a.md", "{completed}");
     assert_eq!(rebase(&fixture, &id)["state"], "rebased");

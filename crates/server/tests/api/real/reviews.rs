@@ -155,6 +155,8 @@ fn the_policy_names_reviewers_and_foreign_reviews_do_not_exist() {
     let first = fixture.get("projects/website/reviews?limit=1").json();
     let next = list(&fixture, &format!("limit=1&cursor={}", first["next"].as_str().unwrap()));
     assert_eq!(next[0]["id"], ids[1].as_str());
+    assert_eq!(first["total"], list(&fixture, "").len(), "on all pages");
+    assert_eq!(fixture.get("projects/website/reviews?assigned=lead-1").json().get("total"), None);
 
     let bob = fixture.server.key("bob", "user");
     for path in ["".to_owned(), format!("/{}", ids[0]), format!("/{}/versions/base", ids[0])] {

@@ -26,6 +26,8 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct TestServer {
     directory: TempDir,
     variables: Vec<(String, String)>,
+    /// Program with arguments that starts the server, whose path is appended; empty to start it directly.
+    launcher: Vec<String>,
     running: Option<Running>,
 }
 
@@ -43,8 +45,14 @@ impl TestServer {
 
     /// Starts a server with these variables.
     pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
+        Self::launched_by(Vec::new(), variables)
+    }
+
+    /// Starts a server with these variables by another program, which must become the server.
+    pub(crate) fn launched_by(launcher: Vec<String>, variables: &[(&str, &str)]) -> Self {
         let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let mut server = Self { directory: tempfile::tempdir().unwrap(), variables, running: None };
+        let directory = tempfile::tempdir().unwrap();
+        let mut server = Self { directory, variables, launcher, running: None };
         server.start();
         server
     }
@@ -56,7 +64,14 @@ impl TestServer {
     pub(crate) fn start(&mut self) {
         assert!(self.running.is_none(), "it runs already");
         let log = File::options().append(true).create(true).open(self.path().join("log")).unwrap();
-        let mut command = Command::new(server_program());
+        let mut command = match self.launcher.split_first() {
+            None => Command::new(server_program()),
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(server_program());
+                command
+            }
+        };
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("DATA_DIR", self.path()).env("API_PORT", "0").env("API_KEY", KEY);
         command.env("AGENT_PROGRAM", agent_program()).env("RATE_LIMIT", "off");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
 use serde_json::{Value, json};
-use workspace_test_support::Postgres;
+use workspace_test_support::PostgresDatabase;
 
 use super::projects::Fixture;
 use super::test_server::{TestServer, wait_until};
@@ -184,8 +184,11 @@ fn merge_on_two_servers(url: &str) {
 
 #[test]
 fn merges_of_two_servers_on_postgresql_are_neither_lost_nor_doubled() {
-    let Some(postgres) = Postgres::start() else { return };
-    merge_on_two_servers(&postgres.url("postgres"));
+    if !PostgresDatabase::is_available() {
+        return;
+    }
+    let database = PostgresDatabase::new();
+    merge_on_two_servers(&database.url());
 }
 
 #[test]

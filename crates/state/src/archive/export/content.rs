@@ -1,4 +1,7 @@
-//! Content of a file that is being written to an archive.
+//! Content of a file that is being written to an archive, in steps of one extent (a chunk of data, or a hole).
+//!
+//! A file with holes becomes a sparse member: a map (offset and length of each piece of data) and the data follow the
+//! header. If its data is not aligned to blocks of the archive, its holes are written as zeros instead.
 
 use std::collections::VecDeque;
 
@@ -12,8 +15,8 @@ use crate::error::StoreError;
 use crate::node::{Extent, FileNode};
 use crate::tree::Tree;
 
-/// Maximum number of extents in memory between two parts of an archive: 192 KiB, for about 256 MiB of a file
-/// without holes. A file may have millions.
+/// Maximum number of extents that stay in memory between two parts of an archive. They take 192 KiB, and cover about
+/// 256 MiB of a file without holes. A file may have millions of extents.
 const EXTENTS_MAX: usize = 4_096;
 /// Maximum number of bytes of a map or of a hole that are written at a time.
 const STEP: usize = 64 << 10;
@@ -21,32 +24,35 @@ const STEP: usize = 64 << 10;
 /// Handling of the holes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holes {
-    /// Writes zeros.
+    /// Writes holes as zeros.
     Write,
+    /// Leaves holes out; the map describes them.
     Omit,
 }
 
-/// Rest of a file that is being written.
+/// Unwritten rest of a file.
 #[derive(Debug)]
 pub(super) struct FileContent {
     /// Path of the file in the tree.
     path: Vec<u8>,
-    /// Map of a sparse file, which precedes its data; empty when it is written.
+    /// Encoded map of a sparse file, which precedes the data. Empty for other files, and once the map is written.
     map: Vec<u8>,
+    /// Number of bytes of the map that are written.
     map_written: usize,
-    /// Next extents.
+    /// Unwritten extents that are in memory, in order.
     extents: VecDeque<Extent>,
-    /// Number of extents of the file up to the last of `extents`.
+    /// Index of the extent after the last of `extents`, among all extents of the file.
     loaded: usize,
     /// Number of all extents of the file.
     count: usize,
+    /// Handling of the file's holes.
     holes: Holes,
-    /// Number of zeros after the content.
+    /// Number of zero bytes after the content, up to a whole block.
     padding: u64,
 }
 
 impl FileContent {
-    /// Writes the header of a file. `path` is its path in the tree.
+    /// Writes the header of a file. `path` is the path of the file in the tree.
     pub(super) fn begin(
         path: Vec<u8>,
         mut member: NewMember,
@@ -80,7 +86,7 @@ impl FileContent {
         })
     }
 
-    /// Writes a part of the map, an extent, or a part of a hole. Returns the rest; `None` at the end of the file.
+    /// Writes a part of the map, an extent, or a part of a hole. Returns the rest of the file; `None` at its end.
     pub(super) fn write_next(mut self, tree: &Tree, out: &mut Output<'_>) -> Result<Option<Self>> {
         if self.map_written < self.map.len() {
             self.write_map(out)?;
@@ -110,6 +116,7 @@ impl FileContent {
         Ok(Some(self))
     }
 
+    /// Writes up to [`STEP`] bytes of the map.
     fn write_map(&mut self, out: &mut Output<'_>) -> Result<()> {
         let end = self.map.len().min(self.map_written + STEP);
         out.write(&self.map[self.map_written..end])?;
@@ -120,7 +127,7 @@ impl FileContent {
         Ok(())
     }
 
-    /// Reads the extents that [`Self::shrink`] dropped from the tree again.
+    /// Reads the file's node from the tree again, for the extents that [`Self::shrink`] has dropped.
     fn reload(&mut self, tree: &Tree) -> Result<()> {
         match tree.entry(&self.path)? {
             Some(Entry { node: Node::File(file), .. }) if file.extents.len() == self.count => {
@@ -135,14 +142,14 @@ impl FileContent {
         }
     }
 
-    /// Drops all but the next [`EXTENTS_MAX`] extents.
+    /// Drops all but the next [`EXTENTS_MAX`] extents from memory.
     pub(super) fn shrink(&mut self) {
         self.loaded -= self.extents.len().saturating_sub(EXTENTS_MAX);
         self.extents.truncate(EXTENTS_MAX);
         self.extents.shrink_to(EXTENTS_MAX);
     }
 
-    /// Returns the memory use of the map in bytes; that of the rest is bounded.
+    /// Returns the size of the map in bytes. All other memory of `self` is bounded.
     pub(super) fn map_memory(&self) -> usize {
         self.map.len()
     }
@@ -155,7 +162,7 @@ mod tests {
     use crate::store::Store;
     use crate::virtual_tree::Attributes;
 
-    /// Begins to write the file `file`.
+    /// Writes the header of the file `file`. Returns the content that is to be written.
     fn begin(tree: &Tree) -> FileContent {
         let entry = tree.entry("file").unwrap().unwrap();
         let member = NewMember::new(b"file", &entry);
@@ -165,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_many_extents_is_read_again_and_not_kept() {
+    fn extents_beyond_the_maximum_are_dropped_and_read_again() {
         let home = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(home.path().join("store")).unwrap();
         let mut tree = store.empty_tree().unwrap();
@@ -173,7 +180,8 @@ mod tests {
         let word = tree.commit(NewSnapshot::default()).unwrap();
         let word = Tree::of_snapshot(&store, &word).unwrap().entry("word").unwrap().unwrap();
         let Node::File(word) = word.node else { panic!("not a file") };
-        // Three bytes and a hole of one byte, which is no whole block, in turn.
+        // Three bytes of data and a hole of one byte alternate. The data is not aligned to blocks, so the holes are
+        // written as zeros.
         let pair = [word.extents[0], Extent::Hole { len: 1 }];
         let count = 5 * EXTENTS_MAX / 2;
         let extents: Vec<_> = pair.into_iter().cycle().take(count).collect();

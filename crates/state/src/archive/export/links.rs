@@ -1,4 +1,4 @@
-//! Names of hard-linked files in an archive.
+//! Hard-linked files in an archive: the first name of a file has the content, and each further name is a link to it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,27 +6,31 @@ use std::collections::hash_map::Entry;
 use crate::id::NodeId;
 use crate::node::FileNode;
 
-/// Approximate memory of a remembered file in bytes, without its name.
+/// Approximate memory of a [`LinkedFile`] in the table, without its name, in bytes.
 const ENTRY_SIZE: usize = 96;
 
-/// First name of each hard-linked file that the archive has.
+/// Table of the hard-linked files that the archive has, with the first name of each.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     /// By link label: the number that all names of a hard-linked file share in a tree.
     files: HashMap<u64, LinkedFile>,
+    /// Approximate memory of the table in bytes.
     memory: usize,
 }
 
 #[derive(Debug)]
 struct LinkedFile {
+    /// Path in the archive.
     first_name: Box<[u8]>,
-    /// Id of the node. The node itself may have millions of extents.
+    /// Id of the file's node, which covers mode, attributes and extents. The node itself is not kept, because it may
+    /// have millions of extents.
     node: NodeId,
 }
 
 impl Links {
-    /// Returns the name under which the archive already has this file, or remembers `path` as that name. All
-    /// names of a file must have equal nodes; otherwise they become separate files.
+    /// Returns the first name of the file in the archive. If the archive does not have the file yet, records `path` as
+    /// its first name and returns `None`. Returns `None` too for a file without a link label, and if the nodes of the
+    /// two names differ: the second name becomes a separate file.
     pub(super) fn first_name(
         &mut self,
         path: &[u8],

@@ -1,4 +1,4 @@
-//! Writes headers and blocks of an archive.
+//! Output of an export: headers and blocks of the archive, with a count of the written bytes.
 
 use std::io::Write;
 
@@ -11,11 +11,13 @@ use super::super::pax::Records;
 use crate::entry::Entry;
 use crate::snapshot::Timestamp;
 
+/// Source of zeros for holes and padding.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Destination of an archive.
+/// Destination of an archive, or of one part of it.
 pub(super) struct Output<'a> {
     out: &'a mut dyn Write,
+    /// Number of bytes written.
     written: u64,
 }
 
@@ -29,7 +31,7 @@ impl<'a> Output<'a> {
         self.written
     }
 
-    /// Writes the header of a member, after the pax records that it needs.
+    /// Writes the header of a member. Pax records for values that do not fit into the header precede it.
     pub(super) fn write_header(&mut self, member: NewMember) -> Result<()> {
         let NewMember { path, kind, target, mode, modified, size, pax } = member;
         let header = MemberHeader { kind, path: &path, target: &target, mode, modified, size };
@@ -61,14 +63,18 @@ impl<'a> Output<'a> {
 pub(super) struct NewMember {
     pub(super) path: Vec<u8>,
     pub(super) kind: EntryType,
+    /// Target of a symlink, or first name of a hard-linked file; empty for other kinds.
     pub(super) target: Vec<u8>,
     mode: u16,
     modified: Option<Timestamp>,
+    /// Length of the content in the archive, in bytes.
     pub(super) size: u64,
+    /// Extended attributes, and the description of a sparse file.
     pub(super) pax: Records,
 }
 
 impl NewMember {
+    /// Creates a member with the mode and time of `entry`. The caller sets kind, target, size and further records.
     pub(super) fn new(path: &[u8], entry: &Entry) -> Self {
         Self {
             path: path.to_vec(),
@@ -81,12 +87,12 @@ impl NewMember {
         }
     }
 
-    /// Marks the member as a sparse file of format 1.0 with `real_size` bytes.
+    /// Marks the member as a sparse file of GNU format 1.0. `real_size` is the length of the file with its holes.
     pub(super) fn set_sparse(&mut self, real_size: u64) {
         for (key, value) in [("major", "1"), ("minor", "0"), ("realsize", &real_size.to_string())] {
             self.pax.set(format!("GNU.sparse.{key}").as_bytes(), value.as_bytes());
         }
-        // A tool without support for the format extracts map and data as they are, under the name in the header.
+        // A tool that does not know the format extracts map and data as one file, under this name in the header.
         self.pax.set(b"GNU.sparse.name", &self.path);
         self.path.splice(..0, *b"GNUSparseFile.0/");
     }

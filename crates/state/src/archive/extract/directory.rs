@@ -1,4 +1,5 @@
-//! Directories beneath the root of an extraction: opens, creates and removes them without following symlinks.
+//! Directories beneath the root of an extraction (the directory that an archive is extracted into): opens, creates and
+//! removes them. The kernel never follows a symlink here. `resolve` reads symlinks and follows them within the root.
 
 use std::os::fd::OwnedFd;
 
@@ -13,24 +14,27 @@ use crate::tree_path::{DEPTH_MAX, join};
 /// Flags that open a directory for listing.
 pub(super) const LIST_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Flags that open a directory only as the start of other operations.
 const TRAVERSE_FLAGS: OFlags =
     DIRECTORY_HANDLE_FLAGS.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Maximum number of symlinks that are followed for one path, as in the kernel.
+/// Maximum number of symlinks that are followed for one path; the limit of Linux.
 const LINKS_MAX: usize = 40;
 
-/// An open directory with its path from the root, in which no component is a symlink.
+/// Open directory beneath the root of the extraction.
 pub(super) struct ExtractDir {
     pub(super) fd: OwnedFd,
+    /// Path from the root, without symlinks; empty for the root itself.
     pub(super) path: Vec<u8>,
 }
 
 impl ExtractDir {
+    /// Returns the path of an entry from the root.
     pub(super) fn path_of(&self, name: &[u8]) -> Vec<u8> {
         join(&self.path, name)
     }
 }
 
-/// Returns the type of an entry, if it exists.
+/// Returns the type of an entry without following a symlink; `None` if the entry does not exist.
 pub(super) fn file_type(parent: &ExtractDir, name: &[u8]) -> Result<Option<FileType>> {
     match statat(&parent.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
@@ -39,6 +43,7 @@ pub(super) fn file_type(parent: &ExtractDir, name: &[u8]) -> Result<Option<FileT
     }
 }
 
+/// Opens a subdirectory; a symlink is an error.
 fn open_in(parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
     let path = parent.path_of(name);
     let fd = openat(&parent.fd, name, TRAVERSE_FLAGS, Mode::empty()).map_err(failed(&path))?;
@@ -48,6 +53,7 @@ fn open_in(parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
 /// Entries to keep when a directory is emptied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keep {
+    /// No entries.
     Nothing,
     /// Entries that the current image layer created.
     Created,
@@ -55,13 +61,14 @@ enum Keep {
 
 /// A directory that is being removed.
 struct Removal {
+    /// Path from the root.
     path: Vec<u8>,
     /// Names of the subdirectories that are still to be removed.
     directories: Vec<Vec<u8>>,
 }
 
 impl Extractor {
-    /// Opens a directory by its components and creates missing ones.
+    /// Opens a directory by the components of its path from the root. Creates missing directories.
     pub(super) fn open_or_create_directory(&mut self, names: &[Vec<u8>]) -> Result<ExtractDir> {
         if let Some(directory) = self.open_plain_directory(names)? {
             return Ok(directory);
@@ -86,7 +93,8 @@ impl Extractor {
         Ok(directory)
     }
 
-    /// Opens a directory by its components; `None` if it does not exist.
+    /// Opens a directory by the components of its path from the root. Returns `None` if it does not exist. For a copy,
+    /// also if a component is a symlink; for an image layer, symlinks are resolved.
     pub(super) fn open_existing_directory(&self, names: &[Vec<u8>]) -> Result<Option<ExtractDir>> {
         if let Some(directory) = self.open_plain_directory(names)? {
             return Ok(Some(directory));
@@ -97,7 +105,8 @@ impl Extractor {
         self.resolve(Vec::new(), names.iter().rev().cloned().collect())
     }
 
-    /// Opens a directory if it exists and no component is a symlink.
+    /// Opens a directory by the components of its path from the root. Returns `None` if it does not exist, or if a
+    /// component is a symlink.
     fn open_plain_directory(&self, names: &[Vec<u8>]) -> Result<Option<ExtractDir>> {
         let path = names.join(&b'/');
         match open_beneath(&self.root, &path, TRAVERSE_FLAGS) {
@@ -107,13 +116,13 @@ impl Extractor {
         }
     }
 
-    /// Opens a directory by its path from the root.
+    /// Opens a directory by its path from the root, which must exist and have no symlinks.
     fn open(&self, path: Vec<u8>) -> Result<ExtractDir> {
         let fd = open_beneath(&self.root, &path, TRAVERSE_FLAGS).map_err(failed(&path))?;
         Ok(ExtractDir { fd, path })
     }
 
-    /// Creates a directory that a path needs and that no member has named so far.
+    /// Creates a missing parent directory of a member.
     fn create_implied(&mut self, parent: &ExtractDir, name: &[u8]) -> Result<ExtractDir> {
         self.usage.add_entries(1)?;
         create_directory(parent, name, mode(IMPLIED_DIRECTORY_MODE))?;
@@ -127,8 +136,9 @@ impl Extractor {
         self.resolve(components.map(<[u8]>::to_vec).collect(), vec![name.to_vec()])
     }
 
-    /// Walks from the directory `resolved` along `rest`, whose last component comes first, as if the root of
-    /// the extraction were `/`. Returns `None` if that does not lead to a directory.
+    /// Resolves a path with its symlinks as if the root of the extraction were `/`. `resolved` has the components of
+    /// the directory to start from, and `rest` the components of the path in reverse order. Returns `None` if the path
+    /// does not lead to a directory, or has more than [`LINKS_MAX`] symlinks.
     fn resolve(&self, mut resolved: Vec<Vec<u8>>, mut rest: Vec<Vec<u8>>) -> Result<Option<ExtractDir>> {
         let mut links = 0;
         while let Some(name) = rest.pop() {
@@ -169,13 +179,14 @@ impl Extractor {
         self.unlink(&path)
     }
 
-    /// Removes entries from a directory that the current image layer did not create.
+    /// Removes all entries from a directory, except those that the current image layer created.
     pub(super) fn remove_lower_entries(&mut self, parent: &ExtractDir) -> Result<()> {
         self.remove_content(parent.path.clone(), Keep::Created)
     }
 
-    /// Removes the entries of a directory; with [`Keep::Created`], not those created by the current image layer. One
-    /// directory is open at a time, at any depth.
+    /// Removes the entries of the directory `top`; with [`Keep::Created`], except those that the current image layer
+    /// created. Keeps only one directory open at a time, so the depth is not limited by open files. No other removal of
+    /// a tree can leave out entries.
     fn remove_content(&mut self, top: Vec<u8>, keep: Keep) -> Result<()> {
         let mut stack = vec![self.unlink_files(top, keep)?];
         while let Some(removal) = stack.last_mut() {
@@ -192,7 +203,8 @@ impl Extractor {
         Ok(())
     }
 
-    /// Removes entries of a directory that are not directories; returns the remaining directories.
+    /// Removes all entries of a directory except subdirectories and entries to keep. Returns the subdirectories, which
+    /// the caller has to empty and remove.
     fn unlink_files(&self, path: Vec<u8>, keep: Keep) -> Result<Removal> {
         self.options.cancel.check()?;
         let fd = open_beneath(&self.root, &path, LIST_FLAGS).map_err(failed(&path))?;
@@ -221,8 +233,8 @@ impl Extractor {
         Ok(Removal { path: directory.path, directories })
     }
 
-    /// Removes an emptied directory; with [`Keep::Created`], not one that the current image layer created or that
-    /// holds something it created.
+    /// Removes an emptied directory. With [`Keep::Created`], keeps a directory that the current image layer created, or
+    /// that still has entries.
     fn remove_emptied(&self, path: &[u8], keep: Keep) -> Result<()> {
         let (parent_path, name) = split(path);
         let parent = self.open(parent_path.to_vec())?;
@@ -236,7 +248,7 @@ impl Extractor {
         }
     }
 
-    /// Removes a file, a symlink or an empty directory.
+    /// Removes an entry that is not a directory, or an empty directory, if it exists.
     fn unlink(&self, path: &[u8]) -> Result<()> {
         let (parent_path, name) = split(path);
         let parent = self.open(parent_path.to_vec())?;

@@ -1,3 +1,5 @@
+//! Tests of extraction, mostly of hostile archives: files outside of the target directory must never change.
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::PathBuf;
@@ -9,7 +11,7 @@ use super::*;
 use crate::archive::LimitKind;
 use crate::archive::pax::Records;
 
-/// A directory to extract into, next to files that must not change.
+/// Target directory `in` for extractions, next to a directory `private` that must not change.
 struct Fixture {
     home: tempfile::TempDir,
 }
@@ -24,6 +26,7 @@ impl Fixture {
         Self { home }
     }
 
+    /// Returns the path of an entry in the target directory.
     fn path(&self, name: &str) -> PathBuf {
         self.home.path().join("in").join(name)
     }
@@ -33,7 +36,7 @@ impl Fixture {
         Extractor::new(&self.home.path().join("in"), options).unwrap()
     }
 
-    /// Extracts as `workspace cp` does, to the name `root`.
+    /// Extracts a copy that becomes the entry `root` of the target directory, as the command `workspace cp` does.
     fn copy(&self, members: &[Vec<u8>]) -> Result<ExtractReport> {
         let profile = ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName };
         let mut extractor = self.extractor(profile, ArchiveLimits::default());
@@ -41,8 +44,8 @@ impl Fixture {
         Ok(extractor.report().clone())
     }
 
-    /// Extracts layers over each other.
-    fn layers(&self, layers: &[&[Vec<u8>]]) -> Result<ExtractReport> {
+    /// Extracts image layers in order, the lowest first.
+    fn extract_layers(&self, layers: &[&[Vec<u8>]]) -> Result<ExtractReport> {
         let mut extractor = self.extractor(ExtractProfile::ImageLayer, ArchiveLimits::default());
         for layer in layers {
             extractor.extract(&mut &archive(layer)[..])?;
@@ -50,6 +53,7 @@ impl Fixture {
         Ok(extractor.report().clone())
     }
 
+    /// Asserts that nothing next to the target directory has changed.
     #[track_caller]
     fn assert_outside_unchanged(&self) {
         let private = self.home.path().join("private");
@@ -82,7 +86,7 @@ fn an_archive_of_relative_paths_becomes_one_directory() {
     fixture.assert_outside_unchanged();
 }
 
-/// Returns a member with unchecked fields.
+/// Encodes a member without any check of its fields.
 fn member(kind: EntryType, name: &[u8], target: &[u8], mode: u32, content: &[u8]) -> Vec<u8> {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
@@ -108,7 +112,7 @@ fn directory(name: &str, mode: u32) -> Vec<u8> {
     member(EntryType::Directory, name.as_bytes(), b"", mode, b"")
 }
 
-fn link(name: &str, target: &str) -> Vec<u8> {
+fn symlink_member(name: &str, target: &str) -> Vec<u8> {
     member(EntryType::Symlink, name.as_bytes(), target.as_bytes(), 0o777, b"")
 }
 
@@ -116,7 +120,7 @@ fn hard_link(name: &str, target: &str) -> Vec<u8> {
     member(EntryType::Link, name.as_bytes(), target.as_bytes(), 0o644, b"")
 }
 
-/// Returns a member with pax records before it.
+/// Encodes a member with pax records before it.
 fn with_records(records: &[(&str, &[u8])], member: &[u8]) -> Vec<u8> {
     let mut pax = Records::default();
     for (key, value) in records {
@@ -125,6 +129,7 @@ fn with_records(records: &[(&str, &[u8])], member: &[u8]) -> Vec<u8> {
     [&self::member(EntryType::XHeader, b"PaxHeader", b"", 0o644, &pax.encode())[..], member].concat()
 }
 
+/// Returns an archive of encoded members.
 fn archive(members: &[Vec<u8>]) -> Vec<u8> {
     [members.concat(), vec![0; 1024]].concat()
 }
@@ -141,7 +146,7 @@ fn a_copy_keeps_content_modes_times_and_links() {
             directory("d/", 0o555),
             file("d/file", "content"),
             member(EntryType::Regular, b"d/set-id", b"", 0o6755, b""),
-            link("d/link", "/nowhere"),
+            symlink_member("d/link", "/nowhere"),
             hard_link("d/again", "d/file"),
             member(EntryType::Fifo, b"d/pipe", b"", 0o644, b""),
             member(EntryType::Char, b"d/null", b"", 0o644, b""),
@@ -161,23 +166,27 @@ fn a_copy_keeps_content_modes_times_and_links() {
 }
 
 #[test]
-fn a_directory_member_never_changes_the_mode_of_what_a_symlink_leads_to() {
+fn a_directory_member_never_changes_the_mode_of_a_symlink_target() {
     let fixture = Fixture::new();
     let private = fixture.home.path().join("private");
     for target in [private.to_str().unwrap(), "../../private"] {
-        let refused = fixture.copy(&[directory("d", 0o755), link("d/x", target), directory("d/x", 0o777)]);
+        let refused =
+            fixture.copy(&[directory("d", 0o755), symlink_member("d/x", target), directory("d/x", 0o777)]);
         assert!(matches!(refused, Err(ArchiveError::Refused { .. })), "{refused:?}");
         fixture.assert_outside_unchanged();
         fs::remove_dir_all(fixture.path("root")).unwrap();
-        // The root of the copy itself.
-        let refused = fixture.copy(&[link("d", target), directory("d", 0o777)]);
+        // The member of the copy's root is a symlink.
+        let refused = fixture.copy(&[symlink_member("d", target), directory("d", 0o777)]);
         assert!(matches!(refused, Err(ArchiveError::Refused { .. })), "{refused:?}");
         fixture.assert_outside_unchanged();
         fs::remove_file(fixture.path("root")).unwrap();
     }
-    // A directory, whose mode is set at the end, is replaced by a symlink.
-    let refused =
-        fixture.copy(&[directory("d", 0o777), directory("d/x", 0o777), link("d/x", "../../private")]);
+    // The mode of a directory is set after the last member. A symlink must not replace the directory before that.
+    let refused = fixture.copy(&[
+        directory("d", 0o777),
+        directory("d/x", 0o777),
+        symlink_member("d/x", "../../private"),
+    ]);
     assert!(refused.unwrap_err().to_string().ends_with("the place of a directory"));
     fixture.assert_outside_unchanged();
 }
@@ -199,11 +208,12 @@ fn an_existing_symlink_is_not_followed() {
 }
 
 #[test]
-fn names_that_lead_outside_are_refused() {
-    let through = [link("d", ".."), file("d/out", "x")];
-    let nested = [directory("d", 0o755), link("d/up", "../.."), file("d/up/out", "x")];
-    let implied = [directory("d", 0o755), link("d/up", "../.."), file("d/up/out/x", "x")];
-    let linked = [directory("d", 0o755), link("d/up", "../../private"), hard_link("d/x", "d/up/secret")];
+fn paths_that_lead_outside_are_refused() {
+    let through = [symlink_member("d", ".."), file("d/out", "x")];
+    let nested = [directory("d", 0o755), symlink_member("d/up", "../.."), file("d/up/out", "x")];
+    let implied = [directory("d", 0o755), symlink_member("d/up", "../.."), file("d/up/out/x", "x")];
+    let linked =
+        [directory("d", 0o755), symlink_member("d/up", "../../private"), hard_link("d/x", "d/up/secret")];
     for members in [
         &[file("d/../../out", "x")][..],
         &[file("/out", "x")],
@@ -223,11 +233,11 @@ fn names_that_lead_outside_are_refused() {
 }
 
 #[test]
-fn a_copy_never_replaces_a_directory_or_fills_a_file() {
+fn a_copy_never_replaces_a_directory_and_never_uses_a_file_as_a_directory() {
     let fixture = Fixture::new();
     fs::create_dir_all(fixture.path("root/kept")).unwrap();
     fs::write(fixture.path("root/file"), "old").unwrap();
-    for member in [file("d/kept", "x"), link("d/kept", "x"), hard_link("d/kept", "d/file")] {
+    for member in [file("d/kept", "x"), symlink_member("d/kept", "x"), hard_link("d/kept", "d/file")] {
         assert!(fixture.copy(&[member]).unwrap_err().to_string().contains("the place of a directory"));
     }
     for member in [directory("d/file", 0o755), file("d/file/x", "x")] {
@@ -239,7 +249,7 @@ fn a_copy_never_replaces_a_directory_or_fills_a_file() {
 }
 
 #[test]
-fn names_that_no_file_can_have_are_refused() {
+fn paths_that_no_file_can_have_are_refused() {
     let long = "n".repeat(256);
     let deep = "d/".repeat(1025) + "x";
     for path in [&b"d/a\0b"[..], long.as_bytes(), deep.as_bytes()] {
@@ -256,7 +266,7 @@ fn names_that_no_file_can_have_are_refused() {
     }
     let fixture = Fixture::new();
     let target = [b't'; 5000];
-    let refused = fixture.copy(&[with_records(&[("linkpath", &target)], &link("d", "x"))]);
+    let refused = fixture.copy(&[with_records(&[("linkpath", &target)], &symlink_member("d", "x"))]);
     assert!(
         refused
             .unwrap_err()
@@ -270,23 +280,27 @@ fn the_deepest_path_can_be_extracted_and_removed() {
     let fixture = Fixture::new();
     let deep = "deep/".repeat(1023) + "x";
     let deepest = with_records(&[("path", deep.as_bytes())], &file("short", "x"));
-    fixture.layers(&[&[deepest], &[file(".wh.deep", "")]]).unwrap();
+    fixture.extract_layers(&[&[deepest], &[file(".wh.deep", "")]]).unwrap();
     assert_eq!(fs::read_dir(fixture.home.path().join("in")).unwrap().count(), 0);
 }
 
 #[test]
 fn limits_bound_bytes_entries_and_metadata() {
-    let none = ArchiveLimits::default();
+    let unlimited = ArchiveLimits::default();
     let sparse =
         [("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0"), ("GNU.sparse.realsize", b"9999999")];
     let sparse = with_records(&sparse, &file("s", &("0\n".to_owned() + &"\0".repeat(510))));
     let deep = with_records(&[("path", "d/".repeat(100).as_bytes())], &directory("d", 0o755));
     for (limits, members, kind) in [
-        (ArchiveLimits { bytes: 9, ..none }, vec![file("d/x", "0123456789")], LimitKind::Bytes),
-        (ArchiveLimits { bytes: 1_000_000, ..none }, vec![sparse], LimitKind::Bytes),
-        (ArchiveLimits { entries: 2, ..none }, vec![file("d/x", ""), file("d/y", "")], LimitKind::Entries),
-        (ArchiveLimits { entries: 50, ..none }, vec![deep], LimitKind::Entries),
-        (ArchiveLimits { metadata: 4, ..none }, vec![link("d", "/etc")], LimitKind::Metadata),
+        (ArchiveLimits { bytes: 9, ..unlimited }, vec![file("d/x", "0123456789")], LimitKind::Bytes),
+        (ArchiveLimits { bytes: 1_000_000, ..unlimited }, vec![sparse], LimitKind::Bytes),
+        (
+            ArchiveLimits { entries: 2, ..unlimited },
+            vec![file("d/x", ""), file("d/y", "")],
+            LimitKind::Entries,
+        ),
+        (ArchiveLimits { entries: 50, ..unlimited }, vec![deep], LimitKind::Entries),
+        (ArchiveLimits { metadata: 4, ..unlimited }, vec![symlink_member("d", "/etc")], LimitKind::Metadata),
     ] {
         for profile in [
             ExtractProfile::ImageLayer,
@@ -340,21 +354,21 @@ fn a_cancelled_extraction_stops() {
 }
 
 #[test]
-fn links_of_a_layer_resolve_as_if_the_directory_were_the_root() {
+fn symlinks_in_a_layer_resolve_as_if_the_target_directory_were_the_root() {
     let fixture = Fixture::new();
     let private = fixture.home.path().join("private");
     fixture
-        .layers(&[&[
+        .extract_layers(&[&[
             directory("usr/lib", 0o755),
-            link("lib", "usr/lib"),
+            symlink_member("lib", "usr/lib"),
             directory("lib", 0o700),
             file("lib/a", "a"),
-            link("up", "../../../../.."),
+            symlink_member("up", "../../../../.."),
             file("up/b", "b"),
             // A symlink that does not resolve inside the root is replaced by a directory.
-            link("door", private.to_str().unwrap()),
-            file("door/c", "c"),
-            link("loop", "loop"),
+            symlink_member("outside", private.to_str().unwrap()),
+            file("outside/c", "c"),
+            symlink_member("loop", "loop"),
             file("loop/d", "d"),
             hard_link("again", "/lib/a"),
         ]])
@@ -363,7 +377,7 @@ fn links_of_a_layer_resolve_as_if_the_directory_were_the_root() {
     assert_eq!(fs::read_to_string(fixture.path("usr/lib/a")).unwrap(), "a");
     assert_eq!(fs::read_to_string(fixture.path("again")).unwrap(), "a");
     assert_eq!(fs::read_to_string(fixture.path("b")).unwrap(), "b");
-    for name in ["door", "loop"] {
+    for name in ["outside", "loop"] {
         assert!(fs::symlink_metadata(fixture.path(name)).unwrap().is_dir());
     }
     fixture.assert_outside_unchanged();
@@ -379,7 +393,7 @@ fn upper_layers_replace_and_remove_entries_of_lower_layers() {
         file("opaque/kept/lower", "1"),
         file("opaque/lower", "1"),
         file("swap/file", "1"),
-        link("link", "changed"),
+        symlink_member("link", "changed"),
     ];
     let upper = [
         file(".wh.old", ""),
@@ -394,7 +408,7 @@ fn upper_layers_replace_and_remove_entries_of_lower_layers() {
         member(EntryType::Directory, b"shut", b"", 0o000, b""),
         file("shut/file", ""),
     ];
-    fixture.layers(&[&lower, &upper]).unwrap();
+    fixture.extract_layers(&[&lower, &upper]).unwrap();
     assert!(!fixture.path("old").exists() && !fixture.path("tree").exists());
     assert_eq!(fs::read_to_string(fixture.path("changed")).unwrap(), "22");
     let opaque: Vec<_> = ["lower", "upper", "kept/lower", "kept/upper"]
@@ -412,11 +426,11 @@ fn a_directory_of_an_upper_layer_replaces_a_symlink_that_leads_to_no_directory()
     let fixture = Fixture::new();
     let lower = [
         directory("usr/lib", 0o755),
-        link("lib", "/usr/lib"),
-        link("data", "/nowhere"),
-        link("filled", "../file"),
+        symlink_member("lib", "/usr/lib"),
+        symlink_member("data", "/nowhere"),
+        symlink_member("filled", "../file"),
         file("file", ""),
-        link("loop", "loop"),
+        symlink_member("loop", "loop"),
     ];
     let upper = [
         directory("lib", 0o700),
@@ -425,7 +439,7 @@ fn a_directory_of_an_upper_layer_replaces_a_symlink_that_leads_to_no_directory()
         file("filled/new", "new"),
         directory("loop", 0o700),
     ];
-    fixture.layers(&[&lower, &upper]).unwrap();
+    fixture.extract_layers(&[&lower, &upper]).unwrap();
     for name in ["data", "filled", "loop"] {
         let path = fixture.path(name);
         assert!(fs::symlink_metadata(&path).unwrap().is_dir(), "{name}");
@@ -441,7 +455,7 @@ fn a_directory_of_an_upper_layer_replaces_a_symlink_that_leads_to_no_directory()
 fn a_whiteout_never_removes_files_outside() {
     for name in [".wh...", ".wh..", "d/.wh...", ".wh."] {
         let fixture = Fixture::new();
-        let refused = fixture.layers(&[&[file("d/x", "x"), file(name, "")]]);
+        let refused = fixture.extract_layers(&[&[file("d/x", "x"), file(name, "")]]);
         assert!(matches!(refused, Err(ArchiveError::Refused { .. })), "{name}: {refused:?}");
         assert!(fixture.path("d/x").exists());
         fixture.assert_outside_unchanged();
@@ -465,35 +479,37 @@ fn archives_that_end_early_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Links, files and directories of a few names in any order, with some bytes changed: nothing outside of
-    /// the directory changes.
+    /// Extracts links, files and directories of a few names in any order, with some changed bytes. Nothing outside of
+    /// the target directory changes.
     #[test]
     fn no_archive_changes_anything_outside(
         members in prop::collection::vec((0..5_usize, 0..6_usize, 0..8_usize), 1..12),
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
     ) {
         const NAMES: [&str; 6] = ["a", "a/b", "a/b/c", "b", "a/.wh.b", "a/.wh..wh..opq"];
-        const TARGETS: [&str; 8] = ["..", "../..", "../../private", "../private", "a", "b", "/private", "private/secret"];
+        const TARGETS: [&str; 8] =
+            ["..", "../..", "../../private", "../private", "a", "b", "/private", "private/secret"];
         let fixture = Fixture::new();
         let absolute = fixture.home.path().join("private");
-        let made = members.iter().map(|(kind, name, target)| {
+        let encoded = members.iter().map(|(kind, name, target)| {
             let (name, target) = (NAMES[*name], TARGETS[*target]);
             match kind {
                 0 => file(name, "x"),
                 1 => directory(name, 0o777),
-                2 => link(name, target),
-                3 => link(name, absolute.to_str().unwrap()),
+                2 => symlink_member(name, target),
+                3 => symlink_member(name, absolute.to_str().unwrap()),
                 _ => hard_link(name, target),
             }
         });
-        let mut bytes = archive(&made.collect::<Vec<_>>());
+        let mut bytes = archive(&encoded.collect::<Vec<_>>());
         for (at, byte) in flips {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
         crate::testing::fix_checksums(&mut bytes);
         let limits = ArchiveLimits { bytes: 1 << 20, entries: 1_000, metadata: 1 << 20 };
-        for profile in [ExtractProfile::ImageLayer, ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName }] {
+        let copy = ExtractProfile::Copy { name: b"root".to_vec(), paths: MemberPaths::BelowName };
+        for profile in [ExtractProfile::ImageLayer, copy] {
             drop(fixture.extractor(profile, limits).extract(&mut &bytes[..]));
             fixture.assert_outside_unchanged();
         }

@@ -1,4 +1,7 @@
-//! Applying a switch: changes the directory from one tree to the other.
+//! Applies a switch: changes the directory on disk from the old tree to the new one.
+//!
+//! A *stat entry* is the fingerprint of a file in the stat record of its directory. Each step returns the stat entries
+//! for the new record.
 
 use std::os::fd::OwnedFd;
 
@@ -31,29 +34,35 @@ use super::{OpenDirectory, SET_ID, Switch, tree_ids};
 
 /// Result of applying one entry.
 enum ApplyResult {
+    /// The entry was removed, or kept without being in the new tree.
     Removed,
     FileOrSymlink(StatEntry),
     Directory(Subdirectory),
 }
 
-/// A directory that exists, to be descended into after its parent is closed.
+/// Existing directory whose entries are applied after its parent is closed.
 struct Subdirectory {
-    /// Position among the entries.
+    /// Index among the entry pairs of the parent.
     index: usize,
     name: Vec<u8>,
+    /// Directory in the old tree; `None` if the old tree has none here.
     from: Option<TreeIds>,
+    /// Directory in the new tree.
     to: DirectoryNode,
+    /// Modification time in the new tree.
     modified: Option<Timestamp>,
 }
 
 impl Switch<'_> {
-    /// Changes the directory to hold `to`.
+    /// Changes the directory from the tree `from` to the tree `to`. `from` is `None` if the directory holds no known
+    /// tree.
     pub(in crate::directory) fn apply(&self, from: Option<TreeIds>, to: TreeIds) -> Result<()> {
         let (node, modified) = self.store.directory(to.0, Some(to.1))?;
         self.apply_directory(b"", 0, from, &node, modified)?;
         self.write_links(to)
     }
 
+    /// Changes the directory at `path` and everything below it, and records the new stat records.
     fn apply_directory(
         &self,
         path: &[u8],
@@ -68,14 +77,14 @@ impl Switch<'_> {
         let (old, new) = (Listing::of(self.store, from)?, Listing::of(self.store, tree_ids(Some(to)))?);
         let old_record = self.record_of(path, from)?;
         let mode = fstat(&fd).context("stat", &self.full_path(path))?.st_mode as u16 & 0o7777;
-        // Needed to change entries; `finish_directory` sets the final mode.
+        // The owner needs all rights to change entries. `finish_directory` sets the final mode.
         if mode & 0o700 != 0o700 {
             fchmod(&fd, Mode::from_raw_mode(RawMode::from(mode | 0o700)))
                 .context("change the mode of", &self.full_path(path))?;
         }
         let directory = OpenDirectory { fd: &fd, path, record: old_record.as_ref() };
-        // A forced checkout may be to the tree that the directory already holds, apart from local edits. Then most
-        // files are as its record says.
+        // The target of a forced checkout may be the tree that the directory already holds, apart from local changes.
+        // The stat record is then of the new tree, and shows which files are already right.
         let new_record = if self.options.force { self.record_of(path, tree_ids(Some(to)))? } else { None };
         let (mut entries, subdirectories) =
             self.apply_entries(&directory, new_record.as_ref(), &pairs(&old, &new))?;
@@ -97,8 +106,9 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Applies the entries of a directory: most are unchanged, the others are processed in parallel.
-    /// Subdirectories are returned for later. `new_record` is the stat record of the new tree, if there is one.
+    /// Applies the entries of a directory, in parallel if they differ. Does not descend into subdirectories, but
+    /// returns them. `new_record` is the stat record if it is of the new tree. The returned stat entries are in the
+    /// order of `pairs`; `None` for removed entries and changed subdirectories.
     fn apply_entries(
         &self,
         directory: &OpenDirectory<'_>,
@@ -131,6 +141,7 @@ impl Switch<'_> {
         Ok((entries, subdirectories))
     }
 
+    /// Applies the subdirectories of a directory, and adds their stat entries.
     fn apply_subdirectories(
         &self,
         path: &[u8],
@@ -149,8 +160,8 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Returns the stat entry of an entry that is equal in both trees and need not be changed; `None` for others. With
-    /// `force`, the entry on disk must be unchanged too.
+    /// Returns the stat entry of an entry that is equal in both trees, so it need not be written; `None` for other
+    /// entries. With `force`, the entry on disk must be unchanged too.
     fn kept_entry(&self, directory: &OpenDirectory<'_>, pair: &EntryPair<'_>) -> Option<StatEntry> {
         if !pair.is_same() {
             return None;
@@ -166,8 +177,8 @@ impl Switch<'_> {
         Some(stat_entry.cloned().unwrap_or_else(|| unknown_entry(pair.name, pair.after)))
     }
 
-    /// Returns the recorded stat entry of a file that is already as in the new tree. Hard links are handled
-    /// together later.
+    /// Returns the stat entry of a file that already equals the new tree, by the stat record `new_record`; `None` for
+    /// other entries, and for hard-linked files, whose names must be processed together.
     fn up_to_date_entry(
         &self,
         directory: &OpenDirectory<'_>,
@@ -186,12 +197,13 @@ impl Switch<'_> {
         Ok(Some(stat_entry.clone()))
     }
 
+    /// Returns true if the file on disk certainly is unchanged since its stat entry was recorded.
     fn is_unchanged_on_disk(&self, fd: &OwnedFd, stat_entry: &StatEntry) -> bool {
         let stat = || statat(fd, stat_entry.name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
         stat_entry.reliable && stat().is_ok_and(|stat| fingerprint(&stat) == stat_entry.fingerprint)
     }
 
-    /// Sets attributes and mtime of a directory, where they differ. Returns its fingerprint afterwards.
+    /// Sets extended attributes, owner, mode and mtime of a directory, if they differ. Returns its new fingerprint.
     fn finish_directory(
         &self,
         fd: &OwnedFd,
@@ -219,20 +231,20 @@ impl Switch<'_> {
         Ok(own_fingerprint)
     }
 
-    /// Returns the mode on disk of an entry with this mode in the tree.
+    /// Returns the mode on disk for an entry with this mode in the tree.
     pub(super) fn mode(&self, mode: u16) -> Mode {
         let mode = if self.options.keep_set_id { mode } else { mode & !SET_ID };
         Mode::from_raw_mode(RawMode::from(mode))
     }
 
-    /// Creates, changes or removes one entry. Of a directory, only the entry itself.
+    /// Creates, changes or removes one entry. Does not descend into a directory.
     fn apply_entry(
         &self,
         directory: &OpenDirectory<'_>,
         index: usize,
         pair: &EntryPair<'_>,
     ) -> Result<ApplyResult> {
-        // Checked here because removed and reflinked files are not read from the store.
+        // Reads of the store check this too, but removed and reflinked files are not read from the store.
         self.store.cancel_flag().check().map_err(StoreError::from)?;
         self.progress.advance(1);
         let entry_path = join(directory.path, pair.name);
@@ -259,7 +271,8 @@ impl Switch<'_> {
             .map(ApplyResult::FileOrSymlink)
     }
 
-    /// Creates a directory if it does not exist. Returns the ids of the old directory, if there was one.
+    /// Creates a directory if it does not exist. Returns the ids of the directory in the old tree; `None` if the old
+    /// tree has none, or the directory was created here.
     fn make_directory(
         &self,
         directory: &OpenDirectory<'_>,
@@ -285,7 +298,7 @@ impl Switch<'_> {
         Ok(None)
     }
 
-    /// Applies a file or symlink.
+    /// Writes a file or symlink of the new tree, or only sets its attributes if the content on disk is already right.
     fn apply_file_or_symlink(
         &self,
         fd: &OwnedFd,
@@ -309,8 +322,8 @@ impl Switch<'_> {
         }
         self.written.fetch_add(1, Ordering::Relaxed);
         if let Some(label) = new.link_label {
-            // The first name writes the file; the others are linked to it at the end, if they really are the
-            // same file.
+            // The file is written under its first name. Further names are linked to it at the end; until then, their
+            // stat entries are unreliable.
             if self.add_link_name(label, entry_path, &new.node, new.modified) {
                 return Ok(StatEntry {
                     name: name.to_vec(),
@@ -323,6 +336,7 @@ impl Switch<'_> {
         self.stat_entry(fd, entry_path, name)
     }
 
+    /// Returns true if both entries have the same content and neither is hard-linked.
     fn differs_only_in_attributes(&self, old: Option<&Entry>, new: &Entry) -> bool {
         match (old.map(|old| (&old.node, old.link_label)), &new.node) {
             (Some((Node::File(old), label)), Node::File(file)) => {
@@ -335,8 +349,8 @@ impl Switch<'_> {
         }
     }
 
-    /// Returns true if the file on disk has the content of the new entry. Only read with `force`; otherwise `check` has
-    /// compared it with the old entry, which has the same content.
+    /// Returns true if the content on disk is the content of the new entry. Without `force`, that is certain: the
+    /// search for local changes has compared it with the old entry, which has the same content.
     fn has_content_on_disk(&self, fd: &OwnedFd, name: &[u8], new: &Entry) -> Result<bool> {
         if !self.options.force {
             return Ok(true);
@@ -344,12 +358,13 @@ impl Switch<'_> {
         self.is_on_disk(fd, name, Some(new))
     }
 
+    /// Sets extended attributes, mode and mtime of a file, or the mtime of a symlink.
     fn set_attributes(&self, fd: &OwnedFd, entry_path: &[u8], name: &[u8], new: &Entry) -> Result<()> {
         if let Node::File(node) = &new.node {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let file = match openat(fd, name, flags, Mode::empty()) {
                 Ok(file) => file,
-                // Not readable to us: the owner can still replace it.
+                // The mode denies reading, but the file can still be replaced.
                 Err(Errno::ACCESS) => {
                     return self.write_file(fd, entry_path, name, node, new.modified, IfExists::Replace);
                 }
@@ -366,6 +381,7 @@ impl Switch<'_> {
         Ok(())
     }
 
+    /// Returns the stat entry of a file that was just written.
     fn stat_entry(&self, fd: &OwnedFd, entry_path: &[u8], name: &[u8]) -> Result<StatEntry> {
         let stat =
             statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).context("stat", &self.full_path(entry_path))?;
@@ -373,13 +389,14 @@ impl Switch<'_> {
     }
 }
 
-/// Returns the id of the times of a directory, for its stat record. If they are not known, returns the id of the
-/// directory itself. That is not the id of any times, so no tree equals the record.
+/// Returns the id of a directory's times, for its stat record. If the times are not known, returns the id of the
+/// directory itself. No times node has that id, so the record will not match any tree.
 fn times_id(directory: &DirectoryNode) -> NodeId {
     directory.times.unwrap_or(directory.id)
 }
 
-/// Returns the stat entry of an unchanged entry without a stat record: to be inspected next time.
+/// Returns an unreliable stat entry, for an entry whose fingerprint is not known. The next scan reads the entry. `raw`
+/// is its entry in the new tree.
 fn unknown_entry(name: &[u8], raw: Option<ListedEntry<'_>>) -> StatEntry {
     let fingerprint = match raw.map(|raw| (NodeRef::decode(raw.node_ref), EntryTime::decode(raw.time))) {
         Some((Ok(NodeRef::Directory(node)), Ok(EntryTime::Directory(times)))) => {

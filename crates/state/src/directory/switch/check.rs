@@ -1,4 +1,4 @@
-//! Detection of local changes that a switch would undo.
+//! Search for local changes that a switch (the change of a directory from one tree to another) would undo.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -23,12 +23,14 @@ use crate::tree_path::join;
 
 use super::{OpenDirectory, SET_ID, Switch, tree_ids};
 
-/// A directory to be checked after its parent is closed.
+/// Existing directory that is checked after its parent is closed.
 struct Subdirectory {
     path: Vec<u8>,
+    /// Directory in the old tree; `None` if the old tree has none here.
     old: Option<DirectoryNode>,
+    /// Directory in the new tree; `None` if the new tree has none here.
     new: Option<DirectoryNode>,
-    /// True if a file replaces it.
+    /// True if the new tree has a file or symlink here.
     is_replaced: bool,
 }
 
@@ -36,7 +38,7 @@ struct Subdirectory {
 type SubdirectoryInTree = (Vec<u8>, Option<DirectoryNode>);
 
 impl Switch<'_> {
-    /// Fails if the switch would undo local changes. Changes nothing.
+    /// Fails if the switch would undo local changes. Does not change the directory.
     pub(in crate::directory) fn check(&self, from: Option<TreeIds>, to: TreeIds) -> Result<()> {
         self.check_directory(b"", 0, from, Some(to))?;
         let mut paths = std::mem::take(&mut *lock(&self.edits));
@@ -47,6 +49,7 @@ impl Switch<'_> {
         Err(DirectoryError::LocalEdits { directory: self.tracked.path.clone(), paths })
     }
 
+    /// Adds the local changes at or below `path` to `edits`, as far as the two trees differ there.
     fn check_directory(
         &self,
         path: &[u8],
@@ -76,6 +79,7 @@ impl Switch<'_> {
         checked
     }
 
+    /// Checks a subdirectory. If a file replaces it, untracked entries in it count as local changes.
     fn check_subdirectory(&self, subdirectory: &Subdirectory, depth: usize) -> Result<()> {
         if subdirectory.is_replaced && self.has_untracked(&subdirectory.path, subdirectory.old.as_ref())? {
             lock(&self.edits).push(os_path(&subdirectory.path).to_owned());
@@ -88,7 +92,8 @@ impl Switch<'_> {
         )
     }
 
-    /// Checks the differing entries of a directory; returns the directories among them.
+    /// Checks the entries of a directory that differ between the trees. Returns the existing subdirectories among them,
+    /// which the caller checks.
     fn check_entries(
         &self,
         fd: &OwnedFd,
@@ -101,11 +106,12 @@ impl Switch<'_> {
         let directory = OpenDirectory { fd, path, record: record.as_ref() };
         let mut changed = pairs(&old, &new);
         changed.retain(|pair| !pair.is_same());
-        // Untracked files of a removed directory are kept: see `remove`.
+        // Untracked files in a removed directory need no check, because `remove` keeps them.
         let subdirectories = each_with_open_directory(&changed, |pair| self.check_entry(&directory, pair))?;
         Ok(subdirectories.into_iter().flatten().collect())
     }
 
+    /// Checks an entry that differs between the trees. Returns a subdirectory for the caller to check.
     fn check_entry(
         &self,
         directory: &OpenDirectory<'_>,
@@ -115,7 +121,7 @@ impl Switch<'_> {
         let old = pair.before.map(|raw| self.decode_entry(raw)).transpose()?;
         let new = pair.after.map(|raw| self.decode_entry(raw)).transpose()?;
         let (old_directory, new_directory) = (directory_of(old.as_ref()), directory_of(new.as_ref()));
-        // Missing on disk: nothing to lose.
+        // A missing entry has no local changes that could be lost.
         let Some(stat) = self.stat(directory.fd, &entry_path, pair.name)? else { return Ok(None) };
         let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         if is_directory && (old_directory.is_some() || new_directory.is_some()) {
@@ -133,8 +139,8 @@ impl Switch<'_> {
         Ok(None)
     }
 
-    /// Returns true if an entry on disk is that of the old or the new tree, so that replacing it undoes no local change.
-    /// `directory.record` is of the old tree.
+    /// Returns true if the entry on disk equals the entry of the old or of the new tree, so that replacing it undoes no
+    /// local change. `directory.record` must be of the old tree.
     fn is_replaceable(
         &self,
         directory: &OpenDirectory<'_>,
@@ -151,8 +157,9 @@ impl Switch<'_> {
             || self.is_on_disk(directory.fd, name, new)?)
     }
 
-    /// Looks again for a local change of an entry that is about to be replaced or removed, if the options say so. Fails
-    /// if there is one, or returns true if it is to be kept. A directory is compared entry by entry.
+    /// Searches again for a local change of an entry that is about to be replaced or removed, if the options request
+    /// that. If there is one, fails or returns true, depending on the options; true means that the entry must be kept.
+    /// Does not descend into a directory, unless a file replaces it.
     pub(super) fn keeps_edit(
         &self,
         directory: &OpenDirectory<'_>,
@@ -160,12 +167,12 @@ impl Switch<'_> {
         stat: Option<&Stat>,
         (old, new): (Option<&Entry>, Option<&Entry>),
     ) -> Result<bool> {
-        let looks_again = self.options.edits != EditCheck::Before && !self.options.force;
-        let Some(stat) = stat.filter(|_| looks_again) else { return Ok(false) };
+        let checks_again = self.options.edits != EditCheck::Before && !self.options.force;
+        let Some(stat) = stat.filter(|_| checks_again) else { return Ok(false) };
         let path = join(directory.path, name);
         let (old_directory, new_directory) = (directory_of(old), directory_of(new));
-        let is_on_disk = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        let is_edited = match is_on_disk && (old_directory.is_some() || new_directory.is_some()) {
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let is_edited = match is_directory && (old_directory.is_some() || new_directory.is_some()) {
             true if new.is_none() || new_directory.is_some() => false,
             true => self.has_untracked(&path, old_directory.as_ref())?,
             false => !self.is_replaceable(directory, name, stat, old, new)?,
@@ -180,7 +187,7 @@ impl Switch<'_> {
         Err(DirectoryError::LocalEdits { directory: self.tracked.path.clone(), paths })
     }
 
-    /// Returns true if the directory on disk holds, at any depth, an entry that its tree does not have.
+    /// Returns true if the directory on disk has untracked entries at any depth: entries that are not in `tree`.
     fn has_untracked(&self, path: &[u8], tree: Option<&DirectoryNode>) -> Result<bool> {
         let (fd, former_mode) =
             open_with_owner_access(self.root, path, READ_ACCESS).context("open", &self.full_path(path))?;
@@ -191,6 +198,7 @@ impl Switch<'_> {
         has_untracked
     }
 
+    /// Returns true if any of the subdirectories has untracked entries, or for `None`.
     fn any_has_untracked(&self, subdirectories: Option<Vec<SubdirectoryInTree>>) -> Result<bool> {
         let Some(subdirectories) = subdirectories else { return Ok(true) };
         for (path, tree) in subdirectories {
@@ -201,8 +209,7 @@ impl Switch<'_> {
         Ok(false)
     }
 
-    /// Returns the subdirectories of a directory that holds only names of its tree; `None` if it holds
-    /// others.
+    /// Returns the subdirectories on disk of a directory; `None` if the directory itself has an untracked entry.
     fn tracked_subdirectories(
         &self,
         fd: &OwnedFd,
@@ -224,7 +231,7 @@ impl Switch<'_> {
         Ok(Some(subdirectories))
     }
 
-    /// Returns true if the file on disk equals the entry, except for times.
+    /// Returns true if the file or symlink on disk equals the entry, except for times. Returns false for a directory.
     pub(super) fn is_on_disk(&self, fd: &OwnedFd, name: &[u8], entry: Option<&Entry>) -> Result<bool> {
         let entry_path = || self.tracked.path.join(os_path(name));
         match entry.map(|entry| &entry.node) {
@@ -256,6 +263,7 @@ impl Switch<'_> {
         }
     }
 
+    /// Returns true if the file has the content of the node. Reads the file up to the first difference.
     fn same_content(&self, file: &File, node: &FileNode) -> Result<bool> {
         let mut offset = 0;
         for extent in &node.extents {
@@ -280,7 +288,7 @@ impl Switch<'_> {
     }
 }
 
-/// Returns the node of an entry that is a directory.
+/// Returns the node of an entry if it is a directory.
 fn directory_of(entry: Option<&Entry>) -> Option<DirectoryNode> {
     match entry.map(|entry| &entry.node) {
         Some(Node::Directory(node)) => Some(node.clone()),

@@ -1,6 +1,9 @@
-//! Hard links: created at the end, when the files they share exist.
+//! Creates hard links at the end of a switch (the change of a directory from one tree to another), when all files
+//! exist.
 //!
-//! Names of one file have the same *link label* in the tree, here called its label.
+//! All names of a hard-linked file have the same *link label* in a tree, here called label. A *group* is a file that
+//! the switch wrote, with the names that it wrote or still has to link. An *unchanged name* is a name of the same file
+//! that is equal in both trees, so the switch did not write it.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -26,10 +29,10 @@ use crate::tree_path::join;
 
 use super::{LinkGroup, Switch};
 
-/// Unchanged names by label.
+/// Unchanged names by label: path, and entry of the new tree.
 type UnchangedNames = HashMap<u64, Vec<(Vec<u8>, Entry)>>;
 
-/// Search for unchanged names of files that were written under another name.
+/// Parameters of the search for unchanged names of files that were written under another name.
 struct LinkSearch<'g> {
     /// The written files, by label.
     groups: &'g HashMap<u64, LinkGroup>,
@@ -38,8 +41,9 @@ struct LinkSearch<'g> {
 }
 
 impl Switch<'_> {
-    /// Records a name of a hard-linked file. Returns true if an equal file with this label has another name
-    /// already: the first name is written, others are linked later.
+    /// Adds a name of a hard-linked file to its group. Returns true if an equal file with this label is already written
+    /// under another name, so that the caller need not write it. If a file with this label has another content, the
+    /// name is not added.
     pub(super) fn add_link_name(
         &self,
         label: u64,
@@ -62,24 +66,24 @@ impl Switch<'_> {
         }
     }
 
-    /// Links the names of each file. Written names are linked to unchanged ones, if there are any.
+    /// Links the names of each group. If a file has an unchanged name, all its written names are linked to that name.
     pub(super) fn write_links(&self, to: TreeIds) -> Result<()> {
         let linked = self.link_groups(to);
-        // The directories already had their final modes. Where these deny access, linking has changed them
-        // temporarily.
+        // The directories had their final modes before. If a mode denies access, it was changed temporarily.
         let restored = self.access.restore();
         linked?;
         self.update_restored(&restored?.into_iter().collect());
         Ok(())
     }
 
+    /// Links the names of all groups, and records the labels of the inodes.
     fn link_groups(&self, to: TreeIds) -> Result<()> {
         let groups = std::mem::take(&mut *lock(&self.links));
         let mut unchanged = self.unchanged_names(to, &groups)?;
         let mut linked = HashMap::new();
         for (label, group) in &groups {
             let intact_name = self.intact_name(unchanged.remove(label).unwrap_or_default())?;
-            self.join_group(intact_name.as_deref(), group)?;
+            self.link_names(intact_name.as_deref(), group)?;
             let first = intact_name.as_ref().unwrap_or(&group.names[0].0);
             if let Some(fingerprint) = self.fingerprint_of(first)? {
                 lock(&self.labels).push((fingerprint.inode, *label));
@@ -91,19 +95,20 @@ impl Switch<'_> {
         self.refresh_records(&linked)
     }
 
-    /// Links all names of a group to its first name, or to the unchanged `intact_name`.
-    fn join_group(&self, intact_name: Option<&[u8]>, group: &LinkGroup) -> Result<()> {
-        let Some(((written, _), waiting)) = group.names.split_first() else { return Ok(()) };
+    /// Links all names of a group to the unchanged `intact_name`, or else to its first name. Writes a separate file if
+    /// linking fails.
+    fn link_names(&self, intact_name: Option<&[u8]>, group: &LinkGroup) -> Result<()> {
+        let Some(((written, _), other_names)) = group.names.split_first() else { return Ok(()) };
         let mut first = written.as_slice();
         if let Some(intact_name) = intact_name
             && self.with_parent(written, |fd, name| Ok(self.link(intact_name, fd, name).is_ok()))?
         {
             first = intact_name;
         }
-        for (path, modified) in waiting {
+        for (path, modified) in other_names {
             self.with_parent(path, |fd, name| match self.link(first, fd, name) {
                 Ok(()) => Ok(()),
-                // Not every file system supports hard links, and their number is limited.
+                // Some file systems do not support hard links, and the number of links to a file is limited.
                 Err(_) => {
                     self.write_file_or_symlink(fd, path, name, &group.node, *modified, IfExists::Replace)
                 }
@@ -112,7 +117,8 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Runs `work` on a name in its directory without changing the directory's mtime.
+    /// Opens the parent directory of `path` and calls `work` with it and the last component. Restores the mtime of the
+    /// directory.
     fn with_parent<R>(&self, path: &[u8], work: impl FnOnce(&OwnedFd, &[u8]) -> Result<R>) -> Result<R> {
         let (parent, name) = split(path);
         let fd = self.access.open(parent, WRITE_ACCESS).context("open", &self.full_path(parent))?;
@@ -122,8 +128,8 @@ impl Switch<'_> {
         Ok(done)
     }
 
-    /// Finds names of the new tree that were not written although another name of the same file was. They may
-    /// be anywhere, even in unchanged directories: this reads the whole tree, but only if needed.
+    /// Finds the unchanged names of all groups. They may be anywhere in the tree, even in unchanged directories, so
+    /// this reads the whole tree. Returns none, without reading, if there are no groups or no unchanged entries.
     fn unchanged_names(&self, to: TreeIds, groups: &HashMap<u64, LinkGroup>) -> Result<UnchangedNames> {
         if groups.is_empty() || self.unchanged.load(Ordering::Relaxed) == 0 {
             return Ok(UnchangedNames::new());
@@ -135,6 +141,7 @@ impl Switch<'_> {
         Ok(std::mem::take(&mut *lock(&unchanged)))
     }
 
+    /// Finds the unchanged names at or below a directory.
     fn find_unchanged(
         &self,
         path: &[u8],
@@ -159,6 +166,7 @@ impl Switch<'_> {
             .map(drop)
     }
 
+    /// Adds an entry to `unchanged` if it is an unchanged name of a group.
     fn add_unchanged(
         &self,
         path: &[u8],
@@ -179,7 +187,8 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Returns the first unchanged name that still equals the entry on disk: edited files are not linked.
+    /// Returns the first unchanged name whose file on disk equals its entry; `None` if all were changed locally. Other
+    /// names must not be linked to a locally changed file.
     fn intact_name(&self, mut unchanged: Vec<(Vec<u8>, Entry)>) -> Result<Option<Vec<u8>>> {
         unchanged.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (path, entry) in unchanged {
@@ -194,7 +203,7 @@ impl Switch<'_> {
         Ok(None)
     }
 
-    /// Makes `name` in the directory `fd` a hard link to `first`, replacing what is there.
+    /// Makes `name` in the directory `fd` a hard link to the path `first`. Replaces an existing entry.
     fn link(&self, first: &[u8], fd: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         let (parent, first_name) = split(first);
         let first_directory = self.access.open(parent, READ_ACCESS)?;
@@ -208,13 +217,15 @@ impl Switch<'_> {
         }
     }
 
+    /// Returns the fingerprint of the file at `path`; `None` if it cannot be found.
     fn fingerprint_of(&self, path: &[u8]) -> Result<Option<StatFingerprint>> {
         let (parent, name) = split(path);
         let Ok(fd) = self.access.open(parent, READ_ACCESS) else { return Ok(None) };
         Ok(self.stat(&fd, path, name)?.map(|stat| fingerprint(&stat)))
     }
 
-    /// Updates the stat records of linked names and of their directories: linking changed their fingerprints.
+    /// Updates the stat records of linked names and of their directories, because linking changed their fingerprints.
+    /// `linked` has the modification time of each name in the tree.
     fn refresh_records(&self, linked: &HashMap<&[u8], Option<Timestamp>>) -> Result<()> {
         let parents: HashSet<&[u8]> = linked.keys().map(|path| split(path).0).collect();
         for (path, record) in lock(&self.records).iter_mut() {
@@ -227,7 +238,7 @@ impl Switch<'_> {
                 let Some(modified) = linked.get(join(path, &entry.name).as_slice()) else { continue };
                 let Some(stat) = self.stat(&fd, path, &entry.name)? else { continue };
                 entry.fingerprint = fingerprint(&stat);
-                // If the mtime differs, another process has written to it.
+                // If the mtime differs, another process has written to the file.
                 entry.reliable = modified.is_some_and(|modified| modified.0 == entry.fingerprint.mtime);
             }
         }
@@ -244,6 +255,7 @@ impl Switch<'_> {
     }
 }
 
+/// Splits a path into its parent and its last component.
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|byte| *byte == b'/') {
         Some(slash) => (&path[..slash], &path[slash + 1..]),

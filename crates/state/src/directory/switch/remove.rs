@@ -1,4 +1,4 @@
-//! Removal of entries that the new tree does not have.
+//! Removal of entries on disk that the new tree of a switch does not have, or of a directory that a file replaces.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -18,8 +18,7 @@ use super::{OpenDirectory, Switch, tree_ids};
 /// Name of a directory to remove, its status, and its entry in the old tree.
 type Subdirectory = (Vec<u8>, Stat, Option<Entry>);
 
-/// Handling of untracked entries: those in a removed directory that the old tree does not have. The new tree has
-/// no entry there.
+/// Handling of untracked entries in a removed directory: entries that the old tree does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Untracked {
     Keep,
@@ -27,8 +26,8 @@ enum Untracked {
 }
 
 impl Switch<'_> {
-    /// Removes an entry of the old tree from the directory `parent`. Untracked entries below it are kept, and so
-    /// are the directories around them.
+    /// Removes an entry of the old tree from the directory `parent`. Keeps untracked entries below it, and the
+    /// directories that contain them.
     pub(super) fn remove(
         &self,
         parent: &OwnedFd,
@@ -39,7 +38,7 @@ impl Switch<'_> {
         self.remove_entry(parent, entry_path, name, old, Untracked::Keep)
     }
 
-    /// Removes a directory that a file replaces. If forced, untracked entries below it are removed as well.
+    /// Removes a directory that a file replaces. With `force`, removes untracked entries below it as well.
     pub(super) fn remove_replaced_directory(
         &self,
         parent: &OwnedFd,
@@ -51,6 +50,7 @@ impl Switch<'_> {
         self.remove_entry(parent, entry_path, name, old, untracked)
     }
 
+    /// Removes an entry with everything below it, except untracked entries if these are kept.
     fn remove_entry(
         &self,
         parent: &OwnedFd,
@@ -69,8 +69,8 @@ impl Switch<'_> {
         self.remove_if_empty(parent, entry_path, name, &stat)
     }
 
-    /// Removes the old tree's entries from the directory at `entry_path`, and untracked ones if they are to be
-    /// removed. The directory is closed while those of its subdirectories are removed. Its mode may be changed;
+    /// Removes the entries of the old tree from the directory at `entry_path`, and its untracked entries if these are
+    /// not kept. Closes the directory while it processes the subdirectories. May change the mode of the directory;
     /// [`Self::remove_if_empty`] restores it.
     fn remove_content(&self, entry_path: &[u8], old: Option<&Entry>, untracked: Untracked) -> Result<()> {
         let (directory, _) = open_with_owner_access(self.root, entry_path, WRITE_ACCESS)
@@ -78,7 +78,7 @@ impl Switch<'_> {
         if fstat(&directory).context("stat", &self.full_path(entry_path))?.st_mode & 0o700 != 0o700 {
             fchmod(&directory, Mode::RWXU).context("change the mode of", &self.full_path(entry_path))?;
         }
-        let subdirectories = self.remove_leaves(&directory, entry_path, old, untracked)?;
+        let subdirectories = self.remove_files(&directory, entry_path, old, untracked)?;
         if subdirectories.is_empty() {
             return Ok(());
         }
@@ -93,8 +93,8 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Removes the entries of `directory` that are not directories, and returns the directories to remove.
-    fn remove_leaves(
+    /// Removes the files and symlinks in `directory`, and returns the subdirectories to remove.
+    fn remove_files(
         &self,
         directory: &OwnedFd,
         entry_path: &[u8],
@@ -129,7 +129,8 @@ impl Switch<'_> {
         Ok(subdirectories)
     }
 
-    /// Removes the subdirectory `name` of `parent`, or restores its mode if it is not empty.
+    /// Removes the subdirectory `name` of `parent`, or restores its mode if it is not empty. Removes its stat record in
+    /// both cases.
     fn remove_if_empty(
         &self,
         parent: &OwnedFd,
@@ -137,7 +138,7 @@ impl Switch<'_> {
         name: &[u8],
         former_stat: &Stat,
     ) -> Result<()> {
-        // Deletes its stat record. A directory that stays has no tracked entries any more.
+        // Removes the stat record. A directory that is not empty has only untracked entries.
         lock(&self.records).push((entry_path.to_vec(), None));
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) => {

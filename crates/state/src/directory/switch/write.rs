@@ -1,4 +1,4 @@
-//! Writing files and symlinks atomically.
+//! Writes files and symlinks atomically: under a temporary name, or without a name, until they are complete.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -28,7 +28,7 @@ use crate::snapshot::Timestamp;
 use super::Switch;
 
 impl Switch<'_> {
-    /// Writes a file or a symlink.
+    /// Writes a file or a symlink. `if_exists` says if it may replace an existing entry.
     pub(super) fn write_file_or_symlink(
         &self,
         fd: &OwnedFd,
@@ -47,6 +47,7 @@ impl Switch<'_> {
         }
     }
 
+    /// Writes a symlink.
     fn write_symlink(
         &self,
         fd: &OwnedFd,
@@ -78,7 +79,8 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Writes a file under a temporary name, or unnamed, until it is complete.
+    /// Writes a file. Creates it without a name if the file system supports that, or else under a temporary name. On
+    /// failure, the temporary file is removed.
     pub(super) fn write_file(
         &self,
         fd: &OwnedFd,
@@ -132,7 +134,7 @@ impl Switch<'_> {
         placed
     }
 
-    /// Sets content and attributes of a file; `is_reflink` means that it already has its content.
+    /// Writes content and attributes of a new file. `is_reflink` is true if the file already has its content.
     fn write_content_and_attributes(
         &self,
         file: &File,
@@ -161,7 +163,8 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Opens the same file in one of the `share` directories, for a reflink copy.
+    /// Opens the file at the same path in one of the `share` directories, as the source of a reflink copy. Returns
+    /// `None` if there is no file of this size.
     fn share_source(&self, entry_path: &[u8], size: u64) -> Option<OwnedFd> {
         let source = self.options.share.iter().find_map(|directory| {
             let root = rustix::fs::open(directory, DIRECTORY_HANDLE_FLAGS, Mode::empty()).ok()?;
@@ -173,6 +176,7 @@ impl Switch<'_> {
         same_size.then_some(source)
     }
 
+    /// Writes the content of a node. Does not write holes and blocks of zeros.
     fn write_content(&self, file: &File, entry_path: &[u8], node: &FileNode) -> Result<()> {
         let full_path = || self.full_path(entry_path);
         let mut offset = 0;
@@ -188,19 +192,21 @@ impl Switch<'_> {
             offset += extent.len();
         }
         let ends_in_hole = matches!(node.extents.last(), Some(Extent::Hole { .. }));
-        // `write_sparsely` leaves out zeros, also at the end of content that is too small to have a hole extent.
+        // `write_sparsely` leaves out blocks of zeros, even at the end of a single extent, so the file may be too
+        // short.
         if ends_in_hole || node.extents.len() == 1 {
             ftruncate(file, offset).context("write", &full_path())?;
         }
         Ok(())
     }
 
+    /// Returns an unused name for a temporary file.
     pub(super) fn temporary_name(&self) -> Vec<u8> {
         temporary_name(self.checkout_id, self.next_temporary.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Writes content without its blocks of zeros.
+/// Writes content at `offset`. Leaves out blocks of zeros, which become holes.
 fn write_sparsely(file: &File, content: &[u8], offset: u64) -> std::io::Result<()> {
     if content.len() < BLOCK || !content.chunks(BLOCK).any(is_zero) {
         return file.write_all_at(content, offset);

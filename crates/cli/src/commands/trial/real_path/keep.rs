@@ -373,6 +373,9 @@ impl ChangeWriter<'_> {
     }
 
     /// Removes a temporary entry of this trial beside a path.
+    ///
+    /// `crates/host` removes trees below a path that nobody else changes. Here other processes may replace any part of
+    /// the path, so each step is resolved below the target.
     fn remove_tree(&self, path: &[u8], name: &CString) -> io::Result<()> {
         let path = join(split(path).0, name.as_bytes());
         let Some(found) = self.target.stat(&path)? else { return Ok(()) };

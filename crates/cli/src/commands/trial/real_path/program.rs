@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::sync::mpsc;
 use workspace_host::HostError;
@@ -23,7 +24,7 @@ use crate::session::{
 use crate::signals::Signals;
 use crate::stdin::{READ_MAX, spawn_stdin_reader};
 
-const SIGTERM: i32 = 15;
+const SIGTERM: i32 = Signal::TERM.as_raw();
 /// Time between SIGTERM and SIGKILL for a program that timed out.
 const KILL_DELAY: Duration = Duration::from_secs(2);
 
