@@ -15,3 +15,5 @@ cmp ../sdk-scenarios/tools.json src/workspace_sdk/tools.json
     cat .venv/pyright.log
     exit 1
 }
+# `ruff` checks that everything public has a description.
+scripts/docs.sh --check

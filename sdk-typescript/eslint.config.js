@@ -2,7 +2,7 @@ import js from '@eslint/js'
 import tseslint from 'typescript-eslint'
 
 export default tseslint.config(
-    { ignores: ['build', 'dist', 'src/generated'] },
+    { ignores: ['build', 'dist', 'reference', 'runtimes', 'src/generated'] },
     js.configs.recommended,
     {
         files: ['**/*.ts'],

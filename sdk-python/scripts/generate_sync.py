@@ -23,6 +23,7 @@ TWINS = [
     "episodes",
     "events",
     "files",
+    "nfs",
     "notes",
     "ports",
     "process",
@@ -56,10 +57,10 @@ def convert(name: str, text: str) -> str:
         text = re.sub(pattern, replacement, text)
 
     def imported(match: re.Match[str]) -> str:
-        module = match.group(1)
-        return match.group(0) if module in TWINS or module == "_runtime" else f"from ..{module} import"
+        indentation, module = match.groups()
+        return match.group(0) if module in TWINS or module == "_runtime" else f"{indentation}from ..{module} import"
 
-    text = re.sub(r"^from \.(\w+) import", imported, text, flags=re.M)
+    text = re.sub(r"^( *)from \.(\w+) import", imported, text, flags=re.M)
     if name == "__init__":
         text = re.sub(r'^""".*?"""', '"""Synchronous SDK: the same names as in `workspace_sdk`."""', text, flags=re.S)
     return HEADER + text

@@ -1,11 +1,19 @@
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Iterator, List
 
 import pytest
 
 from server import TestServer
 from workspace_sdk.sync import Sandbox, WorkspaceClient
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item]) -> None:
+    """Puts the test that needs all others at the end. Removes it if only some tests run."""
+    last = [item for item in items if item.name == "test_every_operation_was_called_by_a_test"]
+    others = [item for item in items if item not in last]
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+    items[:] = [*others, *last] if is_whole else others
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +45,9 @@ def box(server: TestServer) -> Iterator[Sandbox]:
     with WorkspaceClient(server.url, server.key) as made:
         with made.sandbox.create(template="base", timeout_seconds=900) as sandbox:
             yield sandbox
+
+
+@pytest.fixture(scope="session")
+def mypy_cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Directory with what mypy knows about the SDK and its dependencies."""
+    return str(tmp_path_factory.mktemp("mypy"))

@@ -1,16 +1,18 @@
-"""Every operation of the API is reachable by a method."""
+"""Every operation of the API is reachable by a method, and called by a test."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from typing import Dict
+import re
+from typing import Any, Dict, List, Set
 
 import pytest
 
 import workspace_sdk
 import workspace_sdk.sync
-from server import REPOSITORY
+from server import REPOSITORY, TestServer
+from workspace_sdk.sync import WorkspaceClient
 
 # Names of methods from the client, or of a sandbox.
 METHODS: Dict[str, str] = {
@@ -138,41 +140,100 @@ METHODS: Dict[str, str] = {
 }
 
 
+# Parameters of the API that methods do not have: other methods do, or the SDK sets them.
+WITHOUT_PARAMETER: Dict[str, Set[str]] = {
+    "connect_terminal": {"binary", "ticket"},
+    "diff_project": {"patch"},
+    "diff_snapshots": {"patch"},
+    "get_changes": {"patch"},
+    "list_events": {"limit"},
+    "list_project_events": {"limit"},
+    "read_file": {"archive"},
+    "run_command": {"argv", "background", "kill_on_disconnect", "overflow", "stream"},
+    "set_policy": {"if_match"},
+    "upload_snapshot": {"label"},
+    "write_file": {"archive"},
+    "write_stdin": {"data_base64"},
+}
+HEADERS = {"Idempotency-Key": "idempotency_key", "If-Match": "if_match", "X-Agent": "agent"}
+DESCRIPTION: Dict[str, Any] = json.loads((REPOSITORY / "docs" / "openapi.json").read_text(encoding="utf-8"))
+
+
 def test_every_operation_has_a_method() -> None:
-    description = json.loads((REPOSITORY / "docs" / "openapi.json").read_text(encoding="utf-8"))
-    operations = {operation["operationId"] for path in description["paths"].values() for operation in path.values()}
+    operations = {operation["operationId"] for path in DESCRIPTION["paths"].values() for operation in path.values()}
     assert operations == set(METHODS)
+
+
+def properties(schema: Dict[str, Any]) -> Set[str]:
+    if "$ref" in schema:
+        return properties(DESCRIPTION["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]])
+    names = set(schema.get("properties", {}))
+    return names.union(*(properties(part) for key in ("oneOf", "allOf") for part in schema.get(key, [])))
+
+
+def test_methods_have_the_parameters_of_their_operations() -> None:
+    for operation in (operation for path in DESCRIPTION["paths"].values() for operation in path.values()):
+        name = operation["operationId"]
+        parameters = inspect.signature(method_of(workspace_sdk, METHODS[name])).parameters
+        if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
+            continue
+        given = operation.get("parameters", [])
+        wire = {parameter["name"] for parameter in given if parameter["in"] == "query"}
+        content = operation.get("requestBody", {}).get("content", {})
+        wire |= properties(content.get("application/json", {}).get("schema", {}))
+        wire |= {HEADERS[parameter["name"]] for parameter in given if parameter["name"] in HEADERS}
+        expected = {re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", field).lower() for field in wire}
+        expected = {"from_" if field == "from" else field for field in expected}
+        assert expected - set(parameters) == WITHOUT_PARAMETER.get(name, set()), name
+
+
+def uncalled_operations(description: Dict[str, Any], metrics: str) -> List[str]:
+    """Returns the operations that no request has called with success, by the metrics of the server."""
+    called = {
+        endpoint.replace("{*", "{")
+        for endpoint, status in re.findall(
+            r'^api_request_total\{endpoint="([^"]+)",status="(\d+)"\} [1-9]', metrics, re.M
+        )
+        if int(status) < 400
+    }
+    operations = {f"{method.upper()} {path}" for path, methods in description["paths"].items() for method in methods}
+    return sorted(operations - called)
+
+
+def test_an_operation_that_no_request_has_called_is_found() -> None:
+    paths = {"/api/v1/a/{id}": {"get": {}, "delete": {}}, "/api/v1/b/{path}": {"put": {}}, "/c": {"get": {}}}
+    metrics = (
+        'api_request_total{endpoint="GET /api/v1/a/{id}",status="200"} 12\n'
+        'api_request_total{endpoint="DELETE /api/v1/a/{id}",status="404"} 1\n'
+        'api_request_total{endpoint="PUT /api/v1/b/{*path}",status="204"} 1\n'
+        'api_request_total{endpoint="GET /c",status="200"} 0\n'
+    )
+    assert uncalled_operations({"paths": paths}, metrics) == ["DELETE /api/v1/a/{id}", "GET /c"]
+
+
+# Runs last, and only with all other tests: see `conftest.py`.
+def test_every_operation_was_called_by_a_test(server: TestServer) -> None:
+    with WorkspaceClient(server.url, server.key) as client:
+        uncalled = uncalled_operations(DESCRIPTION, client.system.metrics())
+    assert uncalled == [], "add steps to sdk-scenarios/scenarios.json"
+
+
+def method_of(module: Any, name: str) -> Any:
+    """Returns the method with a name of `METHODS`."""
+    client = module.WorkspaceClient("http://127.0.0.1:1", "some-key")
+    names = [name for name, _, _, _ in workspace_sdk.types.SandboxInfo._wire]
+    info = workspace_sdk.types.SandboxInfo(**{**dict.fromkeys(names), "id": "sbx-none"})  # type: ignore[arg-type]
+    first, *rest = name.split(".")
+    value = {"client": client, "sandbox": module.Sandbox(client.sandbox, info)}.get(first) or getattr(client, first)
+    for attribute in rest:
+        value = getattr(value, attribute)
+    return value
 
 
 @pytest.mark.parametrize("module", [workspace_sdk, workspace_sdk.sync], ids=["async", "sync"])
 def test_all_methods_exist(module: object) -> None:
-    client = module.WorkspaceClient("http://127.0.0.1:1", "some-key")  # type: ignore[attr-defined]
-    info = workspace_sdk.types.SandboxInfo(
-        **dict.fromkeys(
-            (
-                "agent_connected",
-                "created_at",
-                "expires_at",
-                "labels",
-                "network",
-                "not_applied",
-                "owner",
-                "resources",
-                "runtime",
-                "state",
-                "template",
-            ),
-            None,
-        ),
-        id="sbx-none",
-    )  # type: ignore[arg-type]
-    sandbox = module.Sandbox(client.sandbox, info)  # type: ignore[attr-defined]
     for name in METHODS.values():
-        first, *rest = name.split(".")
-        value = {"client": client, "sandbox": sandbox}.get(first) or getattr(client, first)
-        for attribute in rest:
-            value = getattr(value, attribute)
-        assert callable(value), name
+        assert callable(method_of(module, name)), name
 
 
 def test_both_sdks_have_the_same_signatures() -> None:

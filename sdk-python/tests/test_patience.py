@@ -9,6 +9,7 @@ import time
 from typing import Any, Dict, Iterator, List
 
 import pytest
+import websockets.sync.server
 
 import workspace_sdk._request
 from server import TestServer
@@ -16,6 +17,7 @@ from workspace_sdk.errors import ServerUnreachableError
 from workspace_sdk.sync import Sandbox, WorkspaceClient
 from workspace_sdk.sync.files import FileService
 from workspace_sdk.sync.process import ProcessService
+from workspace_sdk.sync.pty import PTYService
 
 ENTRY: Dict[str, Any] = {
     "etag": '"1"',
@@ -141,3 +143,25 @@ def test_input_that_cannot_be_sent_ends_the_command(server: TestServer, box: San
         with pytest.raises(ServerUnreachableError, match="lost the connection"):
             service.run("cat", stdin=b"input", timeout=0, tag="no-input")
     assert box.process.list(tag="no-input")[0].exit_code == 137
+
+
+def test_a_terminal_whose_connections_break_at_once_is_connected_again_with_growing_delays() -> None:
+    accepted = []
+
+    def disconnect(connection: Any) -> None:
+        accepted.append(connection.request.path)
+        connection.socket.shutdown(socket.SHUT_RDWR)
+
+    with websockets.sync.server.serve(disconnect, "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+        with WorkspaceClient(url, "some-key", reconnect_timeout=1.0) as client:
+            terminal = PTYService(client.sandbox.transport, "sbx-1").attach("pty-1")
+            with pytest.raises(ServerUnreachableError, match="the connection to the terminal was lost"):
+                terminal.wait()
+            terminal.close()
+        server.shutdown()
+        thread.join()
+    # The first one, one at once, and then after at least 25, 50, 100, 200 and 400 ms.
+    assert 3 <= len(accepted) <= 7

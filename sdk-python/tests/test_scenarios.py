@@ -163,7 +163,8 @@ async def collect(result: Any) -> Dict[str, Any]:
         if kind is not None and types[-1:] != [kind]:
             types.append(kind)
     last = items[-1] if items else None
-    return {**texts, "text": everything.decode("utf-8", "replace"), "types": types, "last": last, "items": items}
+    text = everything.decode("utf-8", "replace")
+    return {**texts, "text": text, "bytes": everything, "types": types, "last": last, "items": items}
 
 
 @pytest.mark.parametrize("sdk", ["async", "sync"])

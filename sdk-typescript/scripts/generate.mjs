@@ -43,8 +43,6 @@ async function wireTypes() {
     const types = await openapi(schemasOnly(), {
         defaultNonNullable: false,
         emptyObjectsUnknown: true,
-        rootTypes: true,
-        rootTypesNoSchemaPrefix: true,
         transform(schema) {
             if (schema.format !== 'date-time') return undefined
             return Array.isArray(schema.type) && schema.type.includes('null')
@@ -52,7 +50,18 @@ async function wireTypes() {
                 : date
         },
     })
-    return header + astToString(types)
+    return header + topLevel(astToString(types))
+}
+
+/** Returns the types of `components.schemas` as types of their own, which editors and the reference show with comments. */
+function topLevel(text) {
+    const [, schemas] = /^ {4}schemas: \{\n(.*?)^ {4}\};/ms.exec(text)
+    return schemas
+        .replace(/^ {8}/gm, '')
+        .replace(/^(\w+): /gm, 'export type $1 = ')
+        .replace(/components\["schemas"\]\["(\w+)"\]/g, '$1')
+        .replace(/^ *\* Format: \S+\n/gm, '')
+        .replace(/@description /g, '')
 }
 
 /** Returns the type of all routes, and the names by which responses are converted. */
@@ -102,7 +111,9 @@ function fieldNames() {
             const types = [field.type ?? []].flat().filter((type) => type !== 'null')
             if (field.format === 'date-time') dates.add(name)
             else if (types.includes('string')) strings.add(name)
-            const isObject = types.length === 0 || types.includes('object')
+            // A map of numbers has neither times nor names of fields.
+            const isCounts = field.additionalProperties?.type === 'integer'
+            const isObject = !isCounts && (types.length === 0 || types.includes('object'))
             const parts = [field, ...(field.oneOf ?? []), ...(field.anyOf ?? []), ...(field.allOf ?? [])]
             const isDescribed = parts.some((part) => part.$ref || part.properties || part.const || part.enum)
             if (isObject && !isDescribed) opaque.add(name)

@@ -51,6 +51,7 @@ export class CommandStream implements AsyncIterable<StreamEvent> {
         await writeInput(this.#source.transport, this.#source.sandboxId, await this.id(), data, options)
     }
 
+    /** Ends the input of the command. */
     closeStdin(options: CallOptions = {}): Promise<void> {
         return this.writeStdin('', { ...options, close: true })
     }
@@ -63,6 +64,7 @@ export class CommandStream implements AsyncIterable<StreamEvent> {
         return collector.result()
     }
 
+    /** Yields the events of the command. The last one is `exit` or `error`. */
     [Symbol.asyncIterator](): AsyncGenerator<StreamEvent> {
         return (this.#iterator ??= this.#iterate())
     }

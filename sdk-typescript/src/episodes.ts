@@ -13,10 +13,12 @@ export class EpisodeService {
         this.#transport = transport
     }
 
+    /** Records a step: the snapshot after an action, and its reward. */
     create(params: Wire.CreateEpisode, options: CallOptions = {}): Promise<Wire.Episode> {
         return this.#transport.json('POST episodes', { json: params }, options)
     }
 
+    /** Returns an episode. */
     get(id: string, options: CallOptions = {}): Promise<Wire.Episode> {
         return this.#transport.json('GET episodes/{}', { path: [id] }, options)
     }
@@ -31,6 +33,7 @@ export class EpisodeService {
         return this.#transport.json('GET episodes', { query: fields(params) }, params)
     }
 
+    /** Iterates over all searches. */
     listAll(params: Wire.ListSearchesQuery & CallOptions = {}): AsyncIterable<Wire.Search> {
         return listAll((page) => this.list({ ...params, ...page }))
     }
@@ -40,6 +43,7 @@ export class EpisodeService {
         return this.#transport.json('GET episodes/{}/best', { path: [id] }, options)
     }
 
+    /** Lists a page of the children of an episode. */
     children(id: string, params: Wire.ListEpisodeChildrenQuery & CallOptions = {}): Promise<Wire.EpisodeList> {
         return this.#transport.json('GET episodes/{}/children', { path: [id], query: fields(params) }, params)
     }
@@ -49,6 +53,7 @@ export class EpisodeService {
         return this.#transport.json('GET episodes/{}/path', { path: [id], query: fields(params) }, params)
     }
 
+    /** Returns an episode and all below it. */
     subtree(id: string, params: Wire.GetEpisodeSubtreeQuery & CallOptions = {}): Promise<Wire.EpisodeSubtree> {
         return this.#transport.json('GET episodes/{}/subtree', { path: [id], query: fields(params) }, params)
     }

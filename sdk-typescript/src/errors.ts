@@ -131,3 +131,14 @@ export class ConfigurationError extends WorkspaceError {
         super({ code: 0, name: 'CONFIGURATION_INVALID', message })
     }
 }
+
+/** A workspace could not be mounted on this machine, or unmounted. */
+export class MountError extends WorkspaceError {
+    /** Command line that failed, or that somebody with the needed rights can run. It has the path of the export. */
+    readonly command: string
+
+    constructor(message: string, hint: string, command: string, cause?: unknown) {
+        super({ code: 0, name: 'MOUNT_FAILED', message: `${message}\nhint: ${hint}`, cause })
+        this.command = command
+    }
+}

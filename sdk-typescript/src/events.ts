@@ -3,7 +3,8 @@
 import type { Route } from './generated/routes.js'
 import type * as Wire from './generated/wire.js'
 import { type AgentOptions, type CallOptions, type Transport, fields, parseJson } from './transport.js'
-import type { EventGap, ServerEvent } from './types.js'
+import type { EventPage, ServerEvent } from './server-events.js'
+import type { EventGap } from './types.js'
 
 /** Event of a stream, or a range of events that may be missing. */
 export type FollowedEvent = ServerEvent | EventGap
@@ -18,7 +19,7 @@ export class EventService {
     }
 
     /** Lists a page of events, the oldest first. */
-    list(params: Wire.ListEventsQuery & CallOptions = {}): Promise<Wire.EventPage> {
+    list(params: Wire.ListEventsQuery & CallOptions = {}): Promise<EventPage> {
         return this.#transport.json('GET events', { query: fields(params) }, params)
     }
 

@@ -37,6 +37,7 @@ export interface TransferProgress {
 
 /** Options of a transfer of files of this machine. */
 export interface TransferOptions extends CallOptions {
+    /** Is called after each file, and during long ones. */
     onProgress?: (progress: TransferProgress) => void
 }
 
@@ -123,6 +124,7 @@ export class FileService {
         return (await this.list(path, { ...options, limit: 1 })).entry
     }
 
+    /** Returns true if there is an entry with this path. */
     async exists(path: string, options: { follow?: boolean } & CallOptions = {}): Promise<boolean> {
         try {
             await this.stat(path, options)
@@ -166,16 +168,19 @@ export class FileService {
         return result
     }
 
+    /** Creates a directory, with `parents` also its missing parents. */
     async mkdir(path: string, options: { mode?: string; parents?: boolean } & CallOptions = {}): Promise<void> {
         const { mode, parents, ...call } = options
         await this.batch([{ op: 'mkdir', path, mode, parents }], call)
     }
 
+    /** Moves a file or a directory. */
     async move(from: string, to: string, options: { replace?: boolean } & CallOptions = {}): Promise<void> {
         const { replace, ...call } = options
         await this.batch([{ op: 'move', from, to, replace }], call)
     }
 
+    /** Copies a file, or with `recursive` a directory. */
     async copy(
         from: string,
         to: string,
@@ -185,6 +190,7 @@ export class FileService {
         await this.batch([{ op: 'copy', from, to, replace, recursive }], call)
     }
 
+    /** Sets the permission bits, in octal. */
     async chmod(path: string, mode: string, options: CallOptions = {}): Promise<void> {
         await this.batch([{ op: 'chmod', path, mode }], options)
     }

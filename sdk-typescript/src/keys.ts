@@ -12,6 +12,7 @@ export class KeyService {
         this.#transport = transport
     }
 
+    /** Lists all keys, without their secrets. */
     async list(options: CallOptions = {}): Promise<Wire.Key[]> {
         const { items } = await this.#transport.json<Wire.KeyList>('GET keys', {}, options)
         return items
@@ -22,6 +23,7 @@ export class KeyService {
         return this.#transport.json('POST keys', { json: params }, options)
     }
 
+    /** Revokes a key. */
     async revoke(id: string, options: CallOptions = {}): Promise<void> {
         await this.#transport.json('DELETE keys/{}', { path: [id] }, options)
     }

@@ -15,11 +15,13 @@ export class NoteService {
         this.#sandboxId = sandboxId
     }
 
+    /** Adds a note about what the agent does, for the history of the files that it changes. */
     create(text: string, options: Omit<Wire.CreateNote, 'text'> & CallOptions = {}): Promise<Wire.Note> {
         const json: Wire.CreateNote = { text, ...fields(options) }
         return this.#transport.json('POST sandboxes/{}/notes', { path: [this.#sandboxId], json }, options)
     }
 
+    /** Lists a page of notes. */
     list(options: Wire.ListNotesQuery & CallOptions = {}): Promise<Wire.NoteList> {
         return this.#transport.json(
             'GET sandboxes/{}/notes',
@@ -28,6 +30,7 @@ export class NoteService {
         )
     }
 
+    /** Iterates over all notes. */
     listAll(options: Wire.ListNotesQuery & CallOptions = {}): AsyncIterable<Wire.Note> {
         return listAll((page) => this.list({ ...options, ...page }))
     }

@@ -12,6 +12,7 @@ export class PolicyService {
         this.#transport = transport
     }
 
+    /** Returns the policy in force. */
     get(project: string, options: CallOptions = {}): Promise<Wire.ProjectPolicy> {
         return this.#transport.json('GET projects/{}/policy', { path: [project] }, options)
     }

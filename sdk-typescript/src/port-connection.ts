@@ -45,11 +45,13 @@ export class PortConnection implements AsyncIterable<Uint8Array> {
         this.#socket.close()
     }
 
+    /** Closes the connection at the end of an `await using` block. */
     [asyncDispose](): Promise<void> {
         this.close()
         return Promise.resolve()
     }
 
+    /** Yields the bytes that the program sends, until it ends its direction. */
     async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array> {
         try {
             for (;;) {

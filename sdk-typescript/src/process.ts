@@ -282,14 +282,17 @@ export class CommandHandle {
         return this.#service.get(this.commandId, options)
     }
 
+    /** Sends a signal to the command and all its processes. Default: 15 (SIGTERM). */
     kill(signal = 15, options: CallOptions = {}): Promise<void> {
         return this.#service.kill(this.commandId, signal, options)
     }
 
+    /** Sends input. */
     writeStdin(data: string | Uint8Array, options: { close?: boolean } & CallOptions = {}): Promise<void> {
         return this.#service.writeStdin(this.commandId, data, options)
     }
 
+    /** Ends the input. */
     closeStdin(options: CallOptions = {}): Promise<void> {
         return this.#service.writeStdin(this.commandId, '', { ...options, close: true })
     }

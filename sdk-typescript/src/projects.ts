@@ -3,6 +3,7 @@
 import { type FollowedEvent, followServerEvents } from './events.js'
 import type * as Wire from './generated/wire.js'
 import { listAll } from './pages.js'
+import type { EventPage } from './server-events.js'
 import {
     type AgentOptions,
     type CallOptions,
@@ -21,18 +22,22 @@ export class ProjectService {
         this.#transport = transport
     }
 
+    /** Creates a project without files. */
     create(params: Wire.CreateProject, options: CallOptions = {}): Promise<Wire.Project> {
         return this.#transport.json('POST projects', { json: params }, options)
     }
 
+    /** Lists a page of projects. */
     list(params: Wire.ListProjectsQuery & AgentOptions = {}): Promise<Wire.ProjectList> {
         return this.#transport.json('GET projects', { query: fields(params) }, params)
     }
 
+    /** Iterates over all projects. */
     listAll(params: Wire.ListProjectsQuery & AgentOptions = {}): AsyncIterable<Wire.Project> {
         return listAll((page) => this.list({ ...params, ...page }))
     }
 
+    /** Returns a project. */
     get(project: string, options: AgentOptions = {}): Promise<Wire.Project> {
         return this.#transport.json('GET projects/{}', { path: [project] }, options)
     }
@@ -42,6 +47,7 @@ export class ProjectService {
         return this.#transport.json('PATCH projects/{}', { path: [project], json: changes }, options)
     }
 
+    /** Deletes a project with its history. */
     async delete(project: string, options: CallOptions = {}): Promise<void> {
         await this.#transport.json('DELETE projects/{}', { path: [project] }, options)
     }
@@ -72,6 +78,7 @@ export class ProjectService {
         return new TextDecoder().decode(await this.readBytes(project, path, options))
     }
 
+    /** Reads a file. */
     readBytes(
         project: string,
         path: string,
@@ -170,7 +177,7 @@ export class ProjectService {
     }
 
     /** Lists a page of the events of a project. */
-    events(project: string, params: Wire.ListProjectEventsQuery & AgentOptions = {}): Promise<Wire.EventPage> {
+    events(project: string, params: Wire.ListProjectEventsQuery & AgentOptions = {}): Promise<EventPage> {
         return this.#transport.json('GET projects/{}/events', { path: [project], query: fields(params) }, params)
     }
 

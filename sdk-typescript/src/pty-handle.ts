@@ -35,6 +35,7 @@ export class PTYHandle implements AsyncIterable<PTYEvent> {
     #pings: ReturnType<typeof setInterval> | undefined
     #exitCode: number | undefined
     #isClosed = false
+    #isRef = true
     #wasConnected = false
     #iterator: AsyncGenerator<PTYEvent> | undefined
 
@@ -81,6 +82,7 @@ export class PTYHandle implements AsyncIterable<PTYEvent> {
         await socket.send(toBytes(data))
     }
 
+    /** Sets the size of the terminal. */
     async resize(cols: number, rows: number, options: CallOptions = {}): Promise<void> {
         this.#size = { cols, rows }
         await this.#service.resize(this.id, cols, rows, options)
@@ -98,17 +100,35 @@ export class PTYHandle implements AsyncIterable<PTYEvent> {
         return this.#exitCode
     }
 
+    /** Lets Node.js exit although the terminal is connected. By default, an open terminal keeps it running, like a socket. */
+    unref(): this {
+        return this.#setRef(false)
+    }
+
+    /** Takes back `unref`. */
+    ref(): this {
+        return this.#setRef(true)
+    }
+
+    #setRef(isRef: boolean): this {
+        this.#isRef = isRef
+        this.#socket?.setRef(isRef)
+        return this
+    }
+
     /** Ends the connection. The terminal stays; `attach` connects again. */
     close(): void {
         this.#isClosed = true
         this.#disconnect(this.#socket)
     }
 
+    /** Ends the connection at the end of an `await using` block. The terminal stays. */
     [asyncDispose](): Promise<void> {
         this.close()
         return Promise.resolve()
     }
 
+    /** Yields output, gaps and errors, and at last the exit. */
     [Symbol.asyncIterator](): AsyncGenerator<PTYEvent> {
         return (this.#iterator ??= this.#events())
     }
@@ -191,7 +211,10 @@ export class PTYHandle implements AsyncIterable<PTYEvent> {
                 )
                 this.#socket = socket
                 this.#wasConnected = true
+                socket.setRef(this.#isRef)
                 this.#pings = setInterval(() => this.#ping(socket), PING_INTERVAL)
+                // The connection keeps the process running, or not. Timers of browsers are numbers.
+                if (typeof this.#pings === 'object') this.#pings.unref()
                 return socket
             } catch (error) {
                 options.signal?.throwIfAborted()

@@ -34,6 +34,7 @@ export class PTYService {
         return this.#connect(ptyId, from, call)
     }
 
+    /** Sets the size of a terminal. */
     async resize(ptyId: string, cols: number, rows: number, options: CallOptions = {}): Promise<void> {
         const json: Wire.ResizeTerminal = { cols, rows }
         await this.#transport.json(

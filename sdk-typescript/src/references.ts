@@ -21,14 +21,17 @@ export class ReferenceService {
         this.#transport = transport
     }
 
+    /** Lists a page of references. */
     list(params: Wire.ListReferencesQuery & CallOptions = {}): Promise<Wire.ReferenceList> {
         return this.#transport.json('GET references', { query: fields(params) }, params)
     }
 
+    /** Iterates over all references. */
     listAll(params: Wire.ListReferencesQuery & CallOptions = {}): AsyncIterable<Wire.Reference> {
         return listAll((page) => this.list({ ...params, ...page }))
     }
 
+    /** Returns a reference. */
     get(name: string, options: CallOptions = {}): Promise<Wire.Reference> {
         return this.#transport.json('GET references/{}', { path: [name] }, options)
     }
@@ -40,6 +43,7 @@ export class ReferenceService {
         return this.#transport.json('PUT references/{}', { path: [name], headers, json: { snapshot } }, call)
     }
 
+    /** Deletes a reference. Its snapshot stays. */
     async delete(name: string, options: Omit<ReferenceConditions, 'ifNoneMatch'> = {}): Promise<void> {
         const { ifMatch, ...call } = options
         await this.#transport.json('DELETE references/{}', { path: [name], headers: { 'If-Match': ifMatch } }, call)

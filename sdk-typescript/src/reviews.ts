@@ -15,11 +15,13 @@ export class ReviewService {
         this.#transport = transport
     }
 
+    /** Lists a page of the reviews of a project. */
     list(project: string, params: Wire.ListReviewsQuery & AgentOptions = {}): Promise<Wire.ReviewList> {
         const request = { path: [project], query: fields(params) }
         return this.#transport.json('GET projects/{}/reviews', request, params)
     }
 
+    /** Returns a review with the versions of its file. */
     get(project: string, review: string, options: AgentOptions = {}): Promise<Wire.ReviewDetails> {
         return this.#transport.json('GET projects/{}/reviews/{}', { path: [project, review] }, options)
     }

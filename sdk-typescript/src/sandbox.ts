@@ -4,6 +4,7 @@ import { asyncDispose } from './dispose.js'
 import { SandboxGoneError } from './errors.js'
 import { FileService } from './files.js'
 import type * as Wire from './generated/wire.js'
+import { NFSService } from './nfs.js'
 import { NoteService } from './notes.js'
 import { listAll } from './pages.js'
 import { PortService } from './ports.js'
@@ -36,15 +37,25 @@ export interface LogsOptions extends CallOptions {
     until?: Date | string
 }
 
+/** Options of a commit. */
 export type CommitOptions = Wire.CommitSandbox & CallOptions
+/** Options of a fork. */
 export type ForkOptions = Wire.ForkSandbox & CallOptions
+/** Options of a completion. `wait` is in seconds. */
 export type CompleteOptions = Wire.CompleteSandbox & IdempotentOptions
+/** Options of a pause. */
 export type PauseOptions = Partial<Wire.PauseSandbox> & CallOptions
+/** Options of a resume. */
 export type ResumeOptions = Wire.ResumeSandbox & CallOptions
+/** Options of a list of changes. `insight` adds lines, sizes and risks. */
 export type ChangesOptions = { insight?: boolean; limit?: number } & CallOptions
+/** Range of time of measurements. */
 export type MetricsOptions = { from?: Date | string; to?: Date | string } & CallOptions
+/** Time at which a sandbox expires: seconds from now, or a point in time. */
 export type TimeoutOptions = { timeoutSeconds?: number; expiresAt?: Date } & CallOptions
+/** Options of a token. */
 export type TokenOptions = { expiresInSeconds?: number } & CallOptions
+/** Options of a replacement of the workspace. `force` kills processes that use it. */
 export type ForceOptions = { force?: boolean } & CallOptions
 
 /** Result of a fork. */
@@ -69,6 +80,7 @@ export class SandboxService {
         return this.#handle(await this.#transport.json('POST sandboxes', request, options))
     }
 
+    /** Returns a sandbox. */
     async get(id: string, options: CallOptions = {}): Promise<Sandbox> {
         return this.#handle(await this.#transport.json('GET sandboxes/{}', { path: [id] }, options))
     }
@@ -105,6 +117,7 @@ export class SandboxService {
         return this.#transport.json('GET sandboxes/{}/logs', { path: [id], query: fields(options) }, options)
     }
 
+    /** Measures a sandbox now. */
     stats(id: string, options: CallOptions = {}): Promise<SandboxStats> {
         return this.#transport.json('GET sandboxes/{}/stats', { path: [id] }, options)
     }
@@ -196,6 +209,7 @@ export class SandboxService {
         return this.#handle(await this.#transport.json('POST sandboxes/{}/pause', request, { signal, timeout }))
     }
 
+    /** Resumes a sandbox after a pause. */
     async resume(id: string, options: ResumeOptions = {}): Promise<Sandbox> {
         const request = { path: [id], json: fields(options), repeatable: true, patience: 'long' } as const
         return this.#handle(await this.#transport.json('POST sandboxes/{}/resume', request, options))
@@ -242,8 +256,36 @@ type UpdatingMethods = {
 
 /** Fields of a sandbox, and the methods of the service with its id. */
 // eslint-disable-next-line @typescript-eslint/no-unsafe-declaration-merging -- the constructor assigns all fields
-export interface Sandbox extends Readonly<Omit<Wire.Sandbox, 'state'>>, SharedMethods, UpdatingMethods {
+export interface Sandbox extends Readonly<Omit<Wire.Sandbox, 'state' | 'nfs'>>, SharedMethods, UpdatingMethods {
     readonly state: SandboxState
+    /** Deletes the sandbox and all its processes. Returns what is left of it, if anything is. */
+    delete(options?: DeleteOptions): Promise<Wire.DeleteSandboxResult | undefined>
+    /** Returns the last lines of output of all commands. */
+    logs(options?: LogsOptions): Promise<LogsResponse>
+    /** Measures the sandbox now. */
+    stats(options?: CallOptions): Promise<SandboxStats>
+    /** Returns the measurements of the last hour. */
+    metrics(options?: MetricsOptions): Promise<Wire.MetricSeries>
+    /** Returns the changes since the workspace was created or last restored. */
+    changes(options?: ChangesOptions): Promise<Wire.SandboxChanges>
+    /** Returns the changes as a unified diff for `git apply`. */
+    patch(options?: CallOptions): Promise<string>
+    /** Commits the workspace as a snapshot. */
+    commit(options?: CommitOptions): Promise<Wire.CommitSandboxResult>
+    /** Merges the changes of the sandbox into its project. `wait` is in seconds. */
+    complete(options?: CompleteOptions): Promise<Wire.Completion>
+    /** Creates a token for this sandbox, to be used like a key. */
+    createToken(rights: Wire.Right[], options?: TokenOptions): Promise<Wire.SandboxToken>
+    /** Makes the sandbox expire later. */
+    extend(seconds: number, options?: CallOptions): Promise<Sandbox>
+    /** Sets the time at which the sandbox expires, as seconds from now or as a time. */
+    setTimeout(options: TimeoutOptions): Promise<Sandbox>
+    /** Replaces the labels. */
+    setLabels(labels: Record<string, string>, options?: CallOptions): Promise<Sandbox>
+    /** Pauses the sandbox. Default: to disk, where its processes end. */
+    pause(options?: PauseOptions): Promise<Sandbox>
+    /** Resumes the sandbox after a pause. */
+    resume(options?: ResumeOptions): Promise<Sandbox>
 }
 
 /** Sandbox: isolated processes around a workspace. With `await using`, it is deleted at the end of the block. */
@@ -255,11 +297,13 @@ export class Sandbox {
     declare readonly ports: PortService
     declare readonly pty: PTYService
     declare readonly notes: NoteService
+    declare readonly nfs: NFSService
 
     /** @internal */
     constructor(service: SandboxService, transport: Transport, wire: Wire.Sandbox) {
         this.#service = service
-        Object.assign(this, wire)
+        const { nfs, ...fields } = wire
+        Object.assign(this, fields)
         // Not enumerable, so that a printed sandbox is its fields.
         Object.defineProperties(this, {
             process: { value: new ProcessService(transport, wire.id) },
@@ -267,6 +311,7 @@ export class Sandbox {
             ports: { value: new PortService(transport, wire.id) },
             pty: { value: new PTYService(transport, wire.id) },
             notes: { value: new NoteService(transport, wire.id) },
+            nfs: { value: new NFSService(nfs), configurable: true },
         })
     }
 
@@ -301,11 +346,13 @@ export class Sandbox {
         return this.#service.fork(this.id, { ...options, count })
     }
 
+    /** Replaces the workspace by a snapshot. `force` kills processes that use the workspace. */
     async restore(snapshot: string, options: ForceOptions = {}): Promise<RestoreResult> {
         const result = await this.#service.restore(this.id, snapshot, options)
         return { ...result, sandbox: this.#update(result.sandbox) }
     }
 
+    /** Brings the changes of the project into the workspace. */
     async rebase(options: ForceOptions = {}): Promise<RebaseResult> {
         const result = await this.#service.rebase(this.id, options)
         return { ...result, sandbox: this.#update(result.sandbox) }
@@ -314,6 +361,7 @@ export class Sandbox {
     /** Takes over the fields of a newer handle. Optional fields that it lacks are removed. */
     #update(newer: Sandbox): this {
         for (const key of Object.keys(this)) delete (this as Record<string, unknown>)[key]
+        Object.defineProperty(this, 'nfs', { value: newer.nfs })
         return Object.assign(this, newer)
     }
 }

@@ -4,6 +4,7 @@ import type * as Wire from './generated/wire.js'
 import { listAll } from './pages.js'
 import { type CallOptions, type Content, type Transport, fields } from './transport.js'
 
+/** Options of an upload. */
 export type UploadSnapshotOptions = { message?: string; labels?: Record<string, string> } & CallOptions
 
 /** Snapshots. */
@@ -15,18 +16,22 @@ export class SnapshotService {
         this.#transport = transport
     }
 
+    /** Lists a page of snapshots, the newest first. */
     list(params: Wire.ListSnapshotsQuery & CallOptions = {}): Promise<Wire.SnapshotList> {
         return this.#transport.json('GET snapshots', { query: fields(params) }, params)
     }
 
+    /** Iterates over all snapshots. */
     listAll(params: Wire.ListSnapshotsQuery & CallOptions = {}): AsyncIterable<Wire.Snapshot> {
         return listAll((page) => this.list({ ...params, ...page }))
     }
 
+    /** Returns a snapshot. */
     get(id: string, options: CallOptions = {}): Promise<Wire.Snapshot> {
         return this.#transport.json('GET snapshots/{}', { path: [id] }, options)
     }
 
+    /** Deletes a snapshot that nothing uses. */
     async delete(id: string, options: CallOptions = {}): Promise<void> {
         await this.#transport.json('DELETE snapshots/{}', { path: [id] }, options)
     }
@@ -64,6 +69,7 @@ export class SnapshotService {
         return new TextDecoder().decode(await this.readBytes(id, path, options))
     }
 
+    /** Reads a file of a snapshot. */
     readBytes(id: string, path: string, options: CallOptions = {}): Promise<Uint8Array> {
         return this.#transport.bytes('GET snapshots/{}/files/{path}', { path: [id, path] }, options)
     }

@@ -12,10 +12,12 @@ export class SystemService {
         this.#transport = transport
     }
 
+    /** Returns name, version and main paths of the server. */
     info(options: CallOptions = {}): Promise<Wire.ServerInfo> {
         return this.#transport.json('GET /', {}, options)
     }
 
+    /** Returns that the server runs. */
     health(options: CallOptions = {}): Promise<Wire.Health> {
         return this.#transport.json('GET /health', {}, options)
     }
@@ -25,6 +27,7 @@ export class SystemService {
         return this.#transport.json('GET /ready', {}, options)
     }
 
+    /** Returns counts, usage and limits of the server. */
     stats(options: CallOptions = {}): Promise<Wire.SystemStats> {
         return this.#transport.json('GET stats', {}, options)
     }

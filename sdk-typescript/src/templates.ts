@@ -13,10 +13,12 @@ export class TemplateService {
         this.#transport = transport
     }
 
+    /** Lists the templates. */
     list(options: CallOptions = {}): Promise<Template[]> {
         return this.#transport.json('GET templates', {}, options)
     }
 
+    /** Returns a template with its versions. */
     get(name: string, options: CallOptions = {}): Promise<Wire.TemplateDetails> {
         return this.#transport.json('GET templates/{}', { path: [name] }, options)
     }
@@ -27,6 +29,7 @@ export class TemplateService {
         return this.#transport.json('PUT templates/{}', request, options)
     }
 
+    /** Deletes a version of a template, or an imported one. Admins only. */
     async delete(name: string, options: CallOptions = {}): Promise<void> {
         await this.#transport.json('DELETE templates/{}', { path: [name] }, options)
     }

@@ -3,6 +3,7 @@
 import type * as Wire from './generated/wire.js'
 
 export type * as Wire from './generated/wire.js'
+export type * from './server-events.js'
 
 /** Page of a list. */
 export interface ListResponse<T> {
@@ -17,13 +18,21 @@ export interface ListResponse<T> {
 /** States of a sandbox. */
 export type SandboxState = 'starting' | 'running' | 'paused' | 'stopping' | 'stopped' | 'error'
 
+/** Parameters of a new sandbox. */
 export type CreateSandboxParams = Wire.CreateSandbox
+/** Filters and page of a list of sandboxes. */
 export type ListParams = Wire.ListSandboxesQuery
+/** Result of the deletion of several sandboxes. */
 export type BatchDeleteResponse = Wire.BatchDeleteResult
+/** Last lines of output of all commands. */
 export type LogsResponse = Wire.Logs
+/** Present usage of a sandbox. */
 export type SandboxStats = Wire.SandboxStats
+/** Result of a command. */
 export type CommandResult = Wire.CommandResult
+/** Parameters of a new terminal. */
 export type PTYOptions = Wire.OpenTerminal
+/** Template of sandboxes. */
 export type Template = Wire.Template
 
 interface CommandEventBase {
@@ -91,8 +100,6 @@ export type BuildEvent =
     | { type: 'output'; stream: 'stdout' | 'stderr'; data: string; bytes: Uint8Array }
     | { type: 'done'; steps: number; cached: number; created: boolean; template: Template }
 
-/** Event of the server. */
-export type ServerEvent = Wire.Event
 /** Range of events that may be missing from a stream, because they were deleted before it got to them. */
 export interface EventGap {
     type: 'gap'

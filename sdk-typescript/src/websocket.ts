@@ -17,6 +17,8 @@ interface WsSocket extends WebSocket {
     pause(): void
     resume(): void
     terminate(): void
+    /** TCP connection, which Node.js can keep from keeping the process running. */
+    _socket?: { ref?: () => void; unref?: () => void }
     once(event: 'unexpected-response', listener: (request: unknown, response: IncomingMessage) => void): void
 }
 
@@ -192,6 +194,13 @@ export class Socket {
         if (this.#isPaused && 'resume' in this.#socket) this.#socket.resume()
         this.#socket.close()
         this.#wake?.()
+    }
+
+    /** Lets the process end, or not, while the connection is open, if the implementation can. */
+    setRef(isRef: boolean): void {
+        if (!('_socket' in this.#socket)) return
+        if (isRef) this.#socket._socket?.ref?.()
+        else this.#socket._socket?.unref?.()
     }
 
     /** Drops the connection without waiting for the server. */

@@ -1,9 +1,8 @@
 // Workspaces of agents that run in containers of their own.
 
 import type * as Wire from './generated/wire.js'
-import { type AgentOptions, type CallOptions, type IdempotentOptions, type Transport, fields } from './transport.js'
-
-type CompleteOptions = Wire.CompleteSandbox & IdempotentOptions
+import type { CompleteOptions } from './sandbox.js'
+import { type AgentOptions, type CallOptions, type Transport, fields } from './transport.js'
 
 /** Workspaces. */
 export class WorkspaceService {
@@ -22,11 +21,13 @@ export class WorkspaceService {
         return this.#transport.json('POST projects/{}/workspaces', request, { signal, timeout })
     }
 
+    /** Lists a page of the workspaces of a project. */
     list(project: string, params: Wire.ListWorkspacesQuery & AgentOptions = {}): Promise<Wire.AgentWorkspaceList> {
         const request = { path: [project], query: fields(params) }
         return this.#transport.json('GET projects/{}/workspaces', request, params)
     }
 
+    /** Returns the workspace of an agent. */
     get(project: string, agent: string, options: CallOptions = {}): Promise<Wire.AgentWorkspace> {
         return this.#transport.json('GET projects/{}/workspaces/{}', { path: [project, agent] }, options)
     }
@@ -38,6 +39,7 @@ export class WorkspaceService {
         await this.#transport.json('DELETE projects/{}/workspaces/{}', request, call)
     }
 
+    /** Returns what differs from the files that a workspace was made from. */
     changes(project: string, agent: string, options: CallOptions = {}): Promise<Wire.AgentWorkspaceChanges> {
         return this.#transport.json(
             'GET projects/{}/workspaces/{}/changes',

@@ -1,11 +1,12 @@
 // Chromium, controlled by the DevTools protocol over a pipe.
 
 import { type ChildProcess, spawn } from 'node:child_process'
-import { accessSync, appendFileSync, constants, mkdtempSync } from 'node:fs'
+import { accessSync, constants, mkdtempSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
+import { skip } from './skip.js'
 
 /** Names of the program in distributions. */
 const PROGRAMS = ['chromium', 'chromium-browser', 'google-chrome']
@@ -43,9 +44,7 @@ export function findChromium(test: string): string | undefined {
             }
         }
     }
-    if (process.env['CI'] === 'true') throw new Error('this test needs `chromium`, and CI=true')
-    const list = process.env['WORKSPACE_TEST_SKIPPED']
-    if (list) appendFileSync(list, `sdk-typescript ${test}: needs \`chromium\`\n`)
+    skip(test, '`chromium`')
     return undefined
 }
 

@@ -1,9 +1,12 @@
 // Ports, terminals with tickets, and tools for models.
 
 import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
 import { test } from 'node:test'
+import { promisify } from 'node:util'
 import { WebSocket as Ws } from 'ws'
 import { ServerError, anthropicTools, callTool, openaiTools, withSandbox } from '@elevo/workspace-sdk'
+import { sdk } from './project.js'
 import { inSandbox, testClient } from './support.js'
 
 const client = testClient()
@@ -57,6 +60,21 @@ test('a terminal connects with a ticket where WebSockets have no headers', async
         assert.equal(await terminal.wait(), 4)
         assert.match(urls[0] ?? '', /ticket=wtt_/)
         await assert.rejects(box.ports.connect(7000), { name: 'UNEXPECTED_RESPONSE' })
+    })
+})
+
+test('a terminal with unref lets the process end, and stays open', async () => {
+    await inSandbox(client, async (box) => {
+        const program = `import { WorkspaceClient } from '@elevo/workspace-sdk'
+            const box = await new WorkspaceClient().sandbox.get('${box.id}')
+            const terminal = await box.pty.create({ cols: 80, rows: 24, shell: '/bin/sh' })
+            process.stdout.write(terminal.unref().id)`
+        const { stdout: id } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
+            cwd: sdk,
+        })
+        const terminal = await box.pty.attach(id)
+        await terminal.write('exit 9\n')
+        assert.equal(await terminal.wait(), 9)
     })
 })
 

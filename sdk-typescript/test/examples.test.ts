@@ -15,6 +15,8 @@ const expected: Record<string, RegExp> = {
     'two-agents':
         /^writer: landed\neditor: in_review, conflict in index\.md\nreview of index\.md: [^]*: resolved\n# Website\n\nOpening in May\. Read the second page\.\n4 [^]*1 author first version\n$/,
     'llm-tool-loop': /stdout: 55\nfib\(10\) is 55\.\n$/,
+    'nfs-mount':
+        /^(the sandbox reads: Hello over NFS|(this machine has no mount\.nfs|only root may mount on Linux)\nhint: [^\n]*sudo mount -t nfs [^\n]*)\n$/,
     'web-preview': /^200 <h1>Hello from the sandbox<\/h1>\n[^]*listens on 8000\nthe server ended with exit code 143\n$/,
 }
 

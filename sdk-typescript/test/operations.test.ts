@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { test } from 'node:test'
 import { type Sandbox, WorkspaceClient } from '@elevo/workspace-sdk'
 
@@ -158,6 +159,22 @@ function operationOf(method: string, path: string): string | undefined {
         .sort(([a], [b]) => a.split('{').length - b.split('{').length)
     return found[0]?.[1][method.toLowerCase()]?.operationId
 }
+
+test('an operation that no request has called with success is found', async () => {
+    const { uncalledOperations } = (await import(
+        pathToFileURL(join(root, 'sdk-typescript/test/uncalled-operations.mjs')).href
+    )) as { uncalledOperations: (api: Description, metrics: string) => string[] }
+    const api = {
+        paths: { '/api/v1/a/{id}': { get: {}, delete: {} }, '/api/v1/b/{path}': { put: {} }, '/c': { get: {} } },
+    }
+    const metrics = [
+        'api_request_total{endpoint="GET /api/v1/a/{id}",status="200"} 12',
+        'api_request_total{endpoint="DELETE /api/v1/a/{id}",status="404"} 1',
+        'api_request_total{endpoint="PUT /api/v1/b/{*path}",status="204"} 1',
+        'api_request_total{endpoint="GET /c",status="200"} 0',
+    ]
+    assert.deepEqual(uncalledOperations(api, metrics.join('\n')), ['DELETE /api/v1/a/{id}', 'GET /c'])
+})
 
 /** Returns the URL of a request of `fetch`. */
 function requestUrl(input: string | URL | Request): string {

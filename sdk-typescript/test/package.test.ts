@@ -1,12 +1,13 @@
-// The packed package works in clean projects: ES modules, CommonJS, and strict TypeScript.
+// The packed package works in clean projects: ES modules, CommonJS, strict TypeScript, and other runtimes.
 
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { promisify } from 'node:util'
 import { Projects, run, sdk } from './project.js'
+import { skip } from './skip.js'
 
 const USE = `
 const client = new WorkspaceClient()
@@ -71,6 +72,43 @@ test('a CommonJS module can use the package', () => {
     assert.equal(run(process.execPath, ['index.js'], project), 'packed\n\n6 1\n')
 })
 
+/** Directory with the runtimes of `runtimes/package-lock.json`. */
+const runtimes = join(sdk, 'runtimes')
+
+/** Installs the runtimes, if they are not installed. Returns why they cannot be, or `undefined`. */
+function installRuntimes(): string | undefined {
+    const lock = readFileSync(join(runtimes, 'package-lock.json'), 'utf8')
+    const mark = join(runtimes, 'node_modules/.installed')
+    if (existsSync(mark) && readFileSync(mark, 'utf8') === lock) return undefined
+    try {
+        run('npm', ['ci', '--silent', '--no-audit', '--no-fund'], runtimes)
+    } catch (error) {
+        return String(error).split('\n')[0]
+    }
+    writeFileSync(mark, lock)
+    return undefined
+}
+
+const architecture = process.arch === 'arm64' ? 'aarch64' : process.arch
+const programs: [string, string, string[], RegExp][] = [
+    ['Node.js 18', `node-linux-${process.arch}/bin/node`, [], /^v18\./],
+    ['Bun', `@oven/bun-linux-${architecture}/bin/bun`, [], /^1\./],
+    ['Deno', `@deno/linux-${process.arch}-glibc/deno`, ['run', '--quiet', '--allow-all'], /^deno 2\./],
+]
+for (const [name, path, args, version] of programs) {
+    test(`${name} can use the package`, async (context) => {
+        const failure = installRuntimes()
+        const program = join(runtimes, 'node_modules', path)
+        if (failure !== undefined) return context.skip(skip(context.name, `the npm registry (${failure})`))
+        if (!existsSync(program)) return context.skip(skip(context.name, `${name} for ${process.arch}`))
+        const head = "import { WorkspaceClient } from '@elevo/workspace-sdk'\nconst directory = 'data'"
+        const project = createProject(name, 'module', { 'index.js': head + USE })
+        assert.match(run(program, ['--version'], project), version)
+        const { stdout } = await runAsync(program, [...args, 'index.js'], { cwd: project })
+        assert.equal(stdout, 'packed\n\n6 1\n')
+    })
+}
+
 test('strict TypeScript accepts the types, without those of Node.js', async () => {
     const source = `import { CommandFailedError, type StreamEvent, WorkspaceClient, WorkspaceError, withSandbox } from '@elevo/workspace-sdk'
 export async function main(): Promise<string> {
@@ -78,7 +116,14 @@ export async function main(): Promise<string> {
   try {
     return await withSandbox(client, { template: 'base', labels: { a: 'b' } }, async (sandbox) => {
       const expires: Date = sandbox.expiresAt
-      let text = expires.toISOString() + sandbox.state
+      let text = expires.toISOString() + sandbox.state + sandbox.nfs.mountCommand + (sandbox.name ?? '')
+      const templates = await client.templates.list()
+      await client.sandbox.extend(sandbox.id, templates.length)
+      for await (const event of client.events.follow({ sandbox: sandbox.id })) {
+        if (event.type === 'snapshot.created') text += event.data.snapshotId
+        // @ts-expect-error -- the event has no review
+        if (event.type === 'sandbox.created') text += event.data.reviewId
+      }
       for await (const event of sandbox.process.runStream(['ls'])) {
         const whole: StreamEvent = event
         switch (whole.type) {

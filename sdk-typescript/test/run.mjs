@@ -9,6 +9,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
+import { uncalledOperations } from './uncalled-operations.mjs'
 
 const sdk = fileURLToPath(new URL('..', import.meta.url))
 const root = resolve(sdk, '..')
@@ -97,6 +98,16 @@ async function deleteSandboxes(url) {
         await fetch(`${url}/api/v1/sandboxes/${id}?complete=false`, { method: 'DELETE', headers })
 }
 
+/** Returns false, and prints their names, if there are operations of the API that no test has called with success. */
+async function checkOperations(url) {
+    const metrics = await fetch(`${url}/metrics`, { headers: { Authorization: `Bearer ${key}` } })
+    const description = JSON.parse(readFileSync(join(root, 'docs/openapi.json'), 'utf8'))
+    const uncalled = uncalledOperations(description, await metrics.text())
+    for (const operation of uncalled) console.error(`error: no test has called ${operation}`)
+    if (uncalled.length > 0) console.error('hint: add a step to sdk-scenarios/scenarios.json')
+    return uncalled.length === 0
+}
+
 async function compile() {
     rmSync(join(sdk, 'build'), { recursive: true, force: true })
     const tests = readdirSync(join(sdk, 'test')).filter((name) => name.endsWith('.ts'))
@@ -153,6 +164,7 @@ try {
     )
     for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => runner.kill(signal))
     status = await new Promise((done) => runner.once('exit', (code) => done(code ?? 1)))
+    if (status === 0 && chosen.length === 0 && !(await checkOperations(started.url))) status = 1
 } finally {
     if (started) {
         await deleteSandboxes(started.url)

@@ -90,9 +90,11 @@ async function collect(iterable: AsyncIterable<unknown>): Promise<Values> {
     const texts = { stdout: '', stderr: '', text: '' }
     const types: string[] = []
     const decoder = new TextDecoder()
+    const chunks: Uint8Array[] = []
     for await (const item of iterable) {
         items.push(item)
         if (item instanceof Uint8Array) {
+            chunks.push(item)
             texts.text += decoder.decode(item, { stream: true })
             continue
         }
@@ -102,13 +104,13 @@ async function collect(iterable: AsyncIterable<unknown>): Promise<Values> {
         texts.text += data
         if (type === 'stdout' || type === 'stderr') texts[type] += data
     }
-    return { ...texts, types, last: items.at(-1), items }
+    return { ...texts, bytes: Buffer.concat(chunks), types, last: items.at(-1), items }
 }
 
 /** Replaces `{"$": "path"}` by the saved value. */
 function substitute(value: unknown, values: Values): unknown {
     if (Array.isArray(value)) return value.map((item) => substitute(item, values))
-    if (typeof value !== 'object' || value === null) return value
+    if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return value
     const { $: path } = value as { $?: string }
     if (path !== undefined) return path.split('.').reduce<unknown>((owner, name) => (owner as Values)[name], values)
     return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, substitute(inner, values)]))
@@ -122,7 +124,8 @@ function match(actual: unknown, pattern: unknown, where: string): void {
         return
     }
     if (typeof pattern !== 'object' || pattern === null) {
-        assert.deepEqual(actual, pattern, where)
+        const isText = typeof pattern === 'string' && actual instanceof Uint8Array
+        assert.deepEqual(isText ? new TextDecoder().decode(actual) : actual, pattern, where)
         return
     }
     const special = pattern as { $regex?: string; $contains?: unknown; $length?: number; $present?: boolean }

@@ -240,5 +240,6 @@ test('times become dates, but not what users have stored', async () => {
     const episode = await client.episodes.get('e')
     assert.deepEqual([episode.time, episode.data], [new Date(time), { time, inner: [{ time }] }])
     const [event] = (await client.events.list()).items
-    assert.deepEqual([event?.time, event?.data?.expiresAt], [new Date(time), new Date(time)])
+    assert.ok(event?.type === 'sandbox.created')
+    assert.deepEqual([event.time, event.data.expiresAt], [new Date(time), new Date(time)])
 })

@@ -7,6 +7,7 @@ from ._config import ClientConfig
 from ._version import __version__
 from .client import WorkspaceClient, with_sandbox
 from .errors import WorkspaceError
+from .nfs import NFSMount, NFSService
 from .ports import PortConnection
 from .process import CommandHandle, CommandStream
 from .pty import PTYHandle
@@ -41,6 +42,8 @@ __all__ = [
     "ExitEvent",
     "ForkResult",
     "GapEvent",
+    "NFSMount",
+    "NFSService",
     "OutputEvent",
     "PTYErrorEvent",
     "PTYEvent",

@@ -16,6 +16,7 @@ __all__ = [
     "ForbiddenError",
     "InvalidRequestError",
     "LimitExceededError",
+    "MountError",
     "NotFoundError",
     "PTYLimitExceededError",
     "PTYNotFoundError",
@@ -275,6 +276,22 @@ class ConfigurationError(WorkspaceError):
     def __init__(self, message: str, **fields: Any) -> None:
         fields.setdefault("name", "CONFIGURATION_INVALID")
         super().__init__(message, **fields)
+
+
+class MountError(WorkspaceError):
+    """A workspace could not be mounted on this machine, or unmounted."""
+
+    command: str
+    """Command line that failed, or that somebody with the needed rights can run. It has the path of the export."""
+
+    def __init__(self, message: str, *, hint: str = "", command: str = "", **fields: Any) -> None:
+        fields.setdefault("name", "MOUNT_FAILED")
+        super().__init__(f"{message}\nhint: {hint}" if hint else message, **fields)
+        self.command = command
+
+    def __str__(self) -> str:
+        # The message ends with a command line.
+        return self.message
 
 
 _BY_NAME: Dict[str, Type[WorkspaceError]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, AsyncIterator, Dict, Optional, Union
+from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, Optional, Union
 
 from ._request import Deadline, Request
 from ._runtime import closing, sleep
@@ -12,7 +12,10 @@ from ._sse import COMMENT
 from ._transport import Transport, is_disconnection, reconnect_delay
 from .errors import ServerUnreachableError, WorkspaceError
 from .results import EventGapMessage
-from .types import Event, EventPage
+
+if TYPE_CHECKING:
+    # Loaded with the first event, because its dataclasses take time.
+    from .server_events import EventPage, ServerEvent
 
 EVENTS = "/api/v1/events"
 
@@ -32,7 +35,7 @@ class EventService(Service):
     ) -> EventPage:
         """Returns a page of stored events. Pass its `next` as `after` to get those that follow."""
         data = await self._get(EVENTS, timeout, after=after, limit=limit, sandbox=sandbox, type=type, project=project)
-        return EventPage.decode(data)
+        return page_of_events(data)
 
     def follow(
         self,
@@ -42,7 +45,7 @@ class EventService(Service):
         type: Optional[str] = None,
         project: Optional[str] = None,
         timeout: Optional[float] = None,
-    ) -> AsyncIterator[Union[Event, EventGapMessage]]:
+    ) -> AsyncIterator[Union[ServerEvent, EventGapMessage]]:
         """Yields the stored events after `after`, and then new ones as they occur, each once."""
         query = {"sandbox": sandbox, "type": type, "project": project}
         return follow_events(self._transport, EVENTS, query, after, timeout)
@@ -55,8 +58,10 @@ async def follow_events(
     after: Optional[int],
     timeout: Optional[float],
     headers: Optional[Dict[str, str]] = None,
-) -> AsyncIterator[Union[Event, EventGapMessage]]:
+) -> AsyncIterator[Union[ServerEvent, EventGapMessage]]:
     """Yields events over as many connections as that takes."""
+    from .server_events import decode_event
+
     retry, deadline = -1, None
     while True:
         failure: WorkspaceError = ServerUnreachableError("the stream of events ended")
@@ -71,7 +76,7 @@ async def follow_events(
                 if message.event == "gap":
                     yield EventGapMessage(data["from"], data["to"])
                     continue
-                event = Event.decode(data)
+                event = decode_event(data)
                 after = event.id
                 yield event
         except WorkspaceError as error:
@@ -86,3 +91,10 @@ async def follow_events(
         if deadline.has_passed(delay):
             raise failure
         await sleep(delay)
+
+
+def page_of_events(data: Any) -> EventPage:
+    """Creates a page from parsed JSON."""
+    from .server_events import decode_page
+
+    return decode_page(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, AsyncIterator, Mapping, Optional, Union
 
 from ._output import Utf8Decoder
@@ -11,9 +12,12 @@ from ._runtime import Lock, connect_websocket, sleep
 from ._service import Service
 from ._transport import Transport, is_disconnection, reconnect_delay
 from ._websocket import failure_of_handshake, is_closed, websocket_url
-from .errors import WorkspaceError
+from .errors import ServerUnreachableError, WorkspaceError
 from .results import PTYErrorEvent, PTYEvent, PTYExitEvent, PTYGapEvent, PTYOutputEvent
 from .types import CreateTicket, OpenTerminal, ResizeTerminal, TerminalInfo, TerminalTicket
+
+STABLE_AFTER = 5.0
+"""Seconds after which a connection is progress, although nothing was received."""
 
 
 class PTYHandle:
@@ -36,6 +40,10 @@ class PTYHandle:
         self._dialling = Lock()
         self._was_connected = False
         self._is_closed = False
+        # Attempts to connect since the last progress, and the time limit of them.
+        self._attempts = 0
+        self._connected_at = 0.0
+        self._deadline: Optional[Deadline] = None
         self._size: Optional[ResizeTerminal] = None
         self._exit_code: Optional[int] = None
         self._events = self._all_events()
@@ -95,29 +103,47 @@ class PTYHandle:
     async def _connection(self, broken: Any = None) -> Any:
         """Returns the connection, or a new one if there is none or only the broken one."""
         async with self._dialling:
-            if self._is_closed:
-                raise WorkspaceError("the connection to the terminal is closed", name="STREAM_CLOSED")
+            self._check_open()
             if self._socket is None or self._socket is broken:
-                self._socket = await self._dial()
+                self._socket = await self._dial(is_lost=self._socket is not None)
             return self._socket
 
-    async def _dial(self) -> Any:
-        service, retry = self._service, 0
-        deadline = Deadline(service.config.reconnect_timeout or None)
+    async def _dial(self, is_lost: bool) -> Any:
+        """Opens a connection. Waits before each attempt to replace a lost one, but the first."""
+        service = self._service
+        failure: WorkspaceError = ServerUnreachableError("the connection to the terminal was lost")
+        if is_lost and time.monotonic() - self._connected_at >= STABLE_AFTER:
+            self._note_progress()
         while True:
+            if is_lost:
+                self._deadline = self._deadline or Deadline(service.config.reconnect_timeout or None)
+                delay = reconnect_delay(self._attempts, service.config)
+                if self._deadline.has_passed(delay):
+                    raise failure
+                self._attempts += 1
+                await sleep(delay)
+            self._check_open()
             try:
                 if self._was_connected:
                     # After a restart of the server, input would be lost until the guest agent is connected.
                     await service.check(self.id, self._size)
                 socket = await service.dial(self.id, self._offset, self._timeout)
-                self._was_connected = True
-                return socket
+                self._was_connected, self._connected_at = True, time.monotonic()
+                if not self._is_closed:
+                    return socket
+                # It was closed meanwhile.
+                await socket.close()
             except WorkspaceError as error:
-                retry += 1
-                delay = reconnect_delay(retry, service.config)
-                if not is_disconnection(error) or deadline.has_passed(delay):
+                if not is_disconnection(error):
                     raise
-            await sleep(delay)
+                failure, is_lost = error, True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise WorkspaceError("the connection to the terminal is closed", name="STREAM_CLOSED")
+
+    def _note_progress(self) -> None:
+        self._attempts, self._deadline = 0, None
 
     async def _send(self, data: bytes) -> None:
         socket = await self._connection()
@@ -141,8 +167,14 @@ class PTYHandle:
                     raise
                 if self._is_closed:
                     return
-                socket = await self._connection(broken=socket)
+                try:
+                    socket = await self._connection(broken=socket)
+                except WorkspaceError:
+                    if self._is_closed:
+                        return
+                    raise
                 continue
+            self._note_progress()
             if isinstance(message, bytes):
                 offset, self._offset = self._offset, self._offset + len(message)
                 yield PTYOutputEvent(decoder.decode(message), message, offset)

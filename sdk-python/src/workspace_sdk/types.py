@@ -49,7 +49,9 @@ __all__ = [
     "CreateToken",
     "DeleteSandboxResult",
     "Diff",
+    "DiffTotals",
     "Difference",
+    "DifferenceInsight",
     "DifferenceSide",
     "DiskStats",
     "Durability",
@@ -62,6 +64,7 @@ __all__ = [
     "EventData",
     "EventGap",
     "EventPage",
+    "EventType",
     "ExtendSandbox",
     "FailedOperation",
     "FileBatch",
@@ -152,6 +155,7 @@ __all__ = [
     "RestoreSandbox",
     "RestoreSandboxResult",
     "ResumeSandbox",
+    "RevertedChanges",
     "Review",
     "ReviewChange",
     "ReviewChoice",
@@ -165,6 +169,7 @@ __all__ = [
     "ReviewVersion",
     "Revision",
     "Right",
+    "RiskNote",
     "Rollback",
     "RootChoice",
     "RunCommandParams",
@@ -1382,7 +1387,9 @@ class RefusedChange(Model):
     """Change that the policy refused."""
 
     change: str
-    """Kind of the change: `addition`, `change`, `deletion` or `replacement`."""
+    """Kind of the change: `addition`, `change`, `deletion` or `replacement` (by an entry of another kind,
+    such as a directory in place of a file).
+    """
     path: str
     """Path of the change."""
     reason: str
@@ -1452,7 +1459,7 @@ class Completion(Model):
     created_at: datetime
     """Creation time."""
     id: str
-    """Id of the completion."""
+    """Id of the completion: a prefix, such as `tree-`, and a BLAKE3 hash in hex."""
     project: str
     """Id of the project."""
     refused: List[RefusedChange]
@@ -1521,11 +1528,14 @@ class CompletionList(Model):
     """Maximum number of completions per page."""
     next: Optional[str] = None
     """Value of `cursor` for the next page. Absent on the last page."""
+    total: Optional[int] = None
+    """Number of completions that match, on all pages."""
 
     _wire: ClassVar[Wire] = (
         ("items", "items", each(Completion.decode), True),
         ("limit", "limit", None, True),
         ("next", "next", None, False),
+        ("total", "total", None, False),
     )
 
     def __init__(
@@ -1533,10 +1543,12 @@ class CompletionList(Model):
         items: List[Completion],
         limit: int,
         next: Optional[str] = None,
+        total: Optional[int] = None,
     ) -> None:
         self.items = items
         self.limit = limit
         self.next = next
+        self.total = total
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -1962,6 +1974,11 @@ class CreateSandboxParams(Model):
     """Display name. Need not be unique unless `uniqueName` is set."""
     network: Optional[NetworkChoice] = None
     """Network access. Default: `none`."""
+    nfs_allowed_ips: Optional[List[str]] = None
+    """Addresses and networks whose clients may use the NFS export of the workspace, in addition to being
+    allowed by the server's setting `NFS_ALLOWED_IPS`. Without a list, that setting alone decides. Forks
+    inherit it.
+    """
     on_end: Optional[OnEnd] = None
     """Treatment of changes that were not completed (submitted to be merged into the project) when the
     sandbox is deleted or expires. Only for a sandbox of a project. Default: `complete`. Forks inherit
@@ -2013,6 +2030,7 @@ class CreateSandboxParams(Model):
         ("materialize", "materialize", None, False),
         ("name", "name", None, False),
         ("network", "network", None, False),
+        ("nfs_allowed_ips", "nfsAllowedIps", None, False),
         ("on_end", "onEnd", None, False),
         ("on_timeout", "onTimeout", None, False),
         ("project", "project", None, False),
@@ -2037,6 +2055,7 @@ class CreateSandboxParams(Model):
         materialize: Optional[str] = None,
         name: Optional[str] = None,
         network: Optional[NetworkChoice] = None,
+        nfs_allowed_ips: Optional[List[str]] = None,
         on_end: Optional[OnEnd] = None,
         on_timeout: Optional[OnTimeout] = None,
         project: Optional[str] = None,
@@ -2058,6 +2077,7 @@ class CreateSandboxParams(Model):
         self.materialize = materialize
         self.name = name
         self.network = network
+        self.nfs_allowed_ips = nfs_allowed_ips
         self.on_end = on_end
         self.on_timeout = on_timeout
         self.project = project
@@ -2193,6 +2213,39 @@ class DeleteSandboxResult(Model):
 
 
 @dataclass(init=False, repr=False, eq=False)
+class RiskNote(Model):
+    """Risk, with its location."""
+
+    code: str
+    """Code of the risk; `docs/insight.md` lists them."""
+    line: Optional[int] = None
+    """Line number in the new text, from 1. Absent if the risk has no line."""
+    path: Optional[str] = None
+    """Path of the entry, if it is below a renamed directory."""
+    pattern: Optional[str] = None
+    """Name of the pattern that a secret matches. A note never contains the secret itself."""
+
+    _wire: ClassVar[Wire] = (
+        ("code", "code", None, True),
+        ("line", "line", None, False),
+        ("path", "path", None, False),
+        ("pattern", "pattern", None, False),
+    )
+
+    def __init__(
+        self,
+        code: str,
+        line: Optional[int] = None,
+        path: Optional[str] = None,
+        pattern: Optional[str] = None,
+    ) -> None:
+        self.code = code
+        self.line = line
+        self.path = path
+        self.pattern = pattern
+
+
+@dataclass(init=False, repr=False, eq=False)
 class DifferenceSide(Model):
     """Entry of the old or the new tree."""
 
@@ -2230,6 +2283,18 @@ class Difference(Model):
     """Path of the entry; after a rename, the new path. If it has control characters, quotes, backslashes
     or bytes that are not UTF-8, it is in double quotes with C escapes.
     """
+    content: Optional[str] = None
+    """Content of the files: `text` or `binary`. Absent if neither side is a file."""
+    lines_added: Optional[int] = None
+    """Number of lines that only the new text has; null if lines were not compared."""
+    lines_removed: Optional[int] = None
+    """Number of lines that only the old text has; null if lines were not compared."""
+    notes: Optional[List[RiskNote]] = None
+    """Risks of this difference."""
+    size_change: Optional[int] = None
+    """Change of the size of the content in bytes; negative if it shrank."""
+    too_large: Optional[bool] = None
+    """True if a file is too large for a comparison of lines."""
     causes: Optional[List[str]] = None
     """Ids of the snapshots in which the entry changed, newest first; `causes` of the comparison has the
     details. Absent without `why=true`.
@@ -2244,6 +2309,12 @@ class Difference(Model):
     _wire: ClassVar[Wire] = (
         ("change", "change", None, True),
         ("path", "path", None, True),
+        ("content", "content", None, False),
+        ("lines_added", "lines_added", None, False),
+        ("lines_removed", "lines_removed", None, False),
+        ("notes", "notes", each(RiskNote.decode), False),
+        ("size_change", "size_change", None, False),
+        ("too_large", "too_large", None, False),
         ("causes", "causes", None, False),
         ("new", "new", DifferenceSide.decode, False),
         ("old", "old", DifferenceSide.decode, False),
@@ -2254,6 +2325,12 @@ class Difference(Model):
         self,
         change: str,
         path: str,
+        content: Optional[str] = None,
+        lines_added: Optional[int] = None,
+        lines_removed: Optional[int] = None,
+        notes: Optional[List[RiskNote]] = None,
+        size_change: Optional[int] = None,
+        too_large: Optional[bool] = None,
         causes: Optional[List[str]] = None,
         new: Optional[DifferenceSide] = None,
         old: Optional[DifferenceSide] = None,
@@ -2261,10 +2338,94 @@ class Difference(Model):
     ) -> None:
         self.change = change
         self.path = path
+        self.content = content
+        self.lines_added = lines_added
+        self.lines_removed = lines_removed
+        self.notes = notes
+        self.size_change = size_change
+        self.too_large = too_large
         self.causes = causes
         self.new = new
         self.old = old
         self.renamed_from = renamed_from
+
+
+@dataclass(init=False, repr=False, eq=False)
+class DiffTotals(Model):
+    """Sums over all differences."""
+
+    added: int
+    """Number of added entries, including directories."""
+    binary: int
+    """Number of differences with binary content."""
+    files_removed: int
+    """Number of removed files, without directories and symlinks."""
+    lines_added: int
+    """Number of added lines in the texts that were compared."""
+    lines_removed: int
+    """Number of removed lines in the texts that were compared."""
+    mode_changed: int
+    """Number of entries with changes only in permission bits or attributes."""
+    modified: int
+    """Number of modified files and symlinks."""
+    notes: Dict[str, int]
+    """Number of notes by code. Codes without notes are absent."""
+    removed: int
+    """Number of removed entries, including directories."""
+    renamed: int
+    """Number of renamed files and directories. A directory counts once."""
+    size_change: int
+    """Change of the size of all content in bytes; negative if it shrank."""
+    too_large: int
+    """Number of differences that are too large for a comparison of lines."""
+    type_changed: int
+    """Number of entries whose kind changed."""
+
+    _wire: ClassVar[Wire] = (
+        ("added", "added", None, True),
+        ("binary", "binary", None, True),
+        ("files_removed", "files_removed", None, True),
+        ("lines_added", "lines_added", None, True),
+        ("lines_removed", "lines_removed", None, True),
+        ("mode_changed", "mode_changed", None, True),
+        ("modified", "modified", None, True),
+        ("notes", "notes", None, True),
+        ("removed", "removed", None, True),
+        ("renamed", "renamed", None, True),
+        ("size_change", "size_change", None, True),
+        ("too_large", "too_large", None, True),
+        ("type_changed", "type_changed", None, True),
+    )
+
+    def __init__(
+        self,
+        added: int,
+        binary: int,
+        files_removed: int,
+        lines_added: int,
+        lines_removed: int,
+        mode_changed: int,
+        modified: int,
+        notes: Dict[str, int],
+        removed: int,
+        renamed: int,
+        size_change: int,
+        too_large: int,
+        type_changed: int,
+    ) -> None:
+        self.added = added
+        self.binary = binary
+        self.files_removed = files_removed
+        self.lines_added = lines_added
+        self.lines_removed = lines_removed
+        self.mode_changed = mode_changed
+        self.modified = modified
+        self.notes = notes
+        self.removed = removed
+        self.renamed = renamed
+        self.size_change = size_change
+        self.too_large = too_large
+        self.type_changed = type_changed
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -2290,9 +2451,9 @@ class Diff(Model):
     a snapshot between them, one was deleted, or there are more than 1000 of them, 20 for an entry, or 1
     MiB of notes. Absent without `why=true`.
     """
-    notes: Optional[List[Dict[str, Any]]] = None
+    notes: Optional[List[RiskNote]] = None
     """Risks of the differences as a whole. Absent without `insight=true`."""
-    totals: Optional[Dict[str, Any]] = None
+    totals: Optional[DiffTotals] = None
     """Sums over all differences, including those beyond `limit`. Absent without `insight=true`."""
     version: Optional[int] = None
     """Version of the insight fields. Absent without `insight=true`."""
@@ -2305,8 +2466,8 @@ class Diff(Model):
         ("truncated", "truncated", None, True),
         ("causes", "causes", each(Cause.decode), False),
         ("causes_complete", "causes_complete", None, False),
-        ("notes", "notes", None, False),
-        ("totals", "totals", None, False),
+        ("notes", "notes", each(RiskNote.decode), False),
+        ("totals", "totals", DiffTotals.decode, False),
         ("version", "version", None, False),
     )
 
@@ -2319,8 +2480,8 @@ class Diff(Model):
         truncated: bool,
         causes: Optional[List[Cause]] = None,
         causes_complete: Optional[bool] = None,
-        notes: Optional[List[Dict[str, Any]]] = None,
-        totals: Optional[Dict[str, Any]] = None,
+        notes: Optional[List[RiskNote]] = None,
+        totals: Optional[DiffTotals] = None,
         version: Optional[int] = None,
     ) -> None:
         self.entries = entries
@@ -2336,6 +2497,49 @@ class Diff(Model):
 
 
 @dataclass(init=False, repr=False, eq=False)
+class DifferenceInsight(Model):
+    """Additional fields of a difference with `insight=true`. Without it all are absent."""
+
+    content: Optional[str] = None
+    """Content of the files: `text` or `binary`. Absent if neither side is a file."""
+    lines_added: Optional[int] = None
+    """Number of lines that only the new text has; null if lines were not compared."""
+    lines_removed: Optional[int] = None
+    """Number of lines that only the old text has; null if lines were not compared."""
+    notes: Optional[List[RiskNote]] = None
+    """Risks of this difference."""
+    size_change: Optional[int] = None
+    """Change of the size of the content in bytes; negative if it shrank."""
+    too_large: Optional[bool] = None
+    """True if a file is too large for a comparison of lines."""
+
+    _wire: ClassVar[Wire] = (
+        ("content", "content", None, False),
+        ("lines_added", "lines_added", None, False),
+        ("lines_removed", "lines_removed", None, False),
+        ("notes", "notes", each(RiskNote.decode), False),
+        ("size_change", "size_change", None, False),
+        ("too_large", "too_large", None, False),
+    )
+
+    def __init__(
+        self,
+        content: Optional[str] = None,
+        lines_added: Optional[int] = None,
+        lines_removed: Optional[int] = None,
+        notes: Optional[List[RiskNote]] = None,
+        size_change: Optional[int] = None,
+        too_large: Optional[bool] = None,
+    ) -> None:
+        self.content = content
+        self.lines_added = lines_added
+        self.lines_removed = lines_removed
+        self.notes = notes
+        self.size_change = size_change
+        self.too_large = too_large
+
+
+@dataclass(init=False, repr=False, eq=False)
 class DiskStats(Model):
     """Disk usage of the workspace and of the retained output of commands."""
 
@@ -2346,8 +2550,8 @@ class DiskStats(Model):
     output: int
     """Bytes of retained output, included in `usage`."""
     usage: int
-    """Used disk space in bytes. Without project quotas, every file and directory counts as at least 4096
-    bytes.
+    """Used disk space in bytes. If the filesystem has no project quotas (limits of the disk space of
+    directories), every file and directory counts as at least 4096 bytes.
     """
     limit: Optional[int] = None
     """Maximum disk space in bytes. Absent if there is no limit."""
@@ -2521,6 +2725,44 @@ class EpisodeSubtree(Model):
 
 
 @dataclass(init=False, repr=False, eq=False)
+class RevertedChanges(Model):
+    """Changes that the policy of a project refused, and that were reverted in `/workspace`."""
+
+    completion: str
+    """Id of the last completion before that."""
+    count: int
+    """Number of reverted changes."""
+    kept: List[str]
+    """Paths that were left alone, at most 20."""
+    kept_count: int
+    """Number of refused changes that were left alone, because the entries had been changed again."""
+    paths: List[str]
+    """Paths of reverted changes, at most 20."""
+
+    _wire: ClassVar[Wire] = (
+        ("completion", "completion", None, True),
+        ("count", "count", None, True),
+        ("kept", "kept", None, True),
+        ("kept_count", "keptCount", None, True),
+        ("paths", "paths", None, True),
+    )
+
+    def __init__(
+        self,
+        completion: str,
+        count: int,
+        kept: List[str],
+        kept_count: int,
+        paths: List[str],
+    ) -> None:
+        self.completion = completion
+        self.count = count
+        self.kept = kept
+        self.kept_count = kept_count
+        self.paths = paths
+
+
+@dataclass(init=False, repr=False, eq=False)
 class EventData(Model):
     """Details of an event. A field is absent if the event does not have it."""
 
@@ -2552,15 +2794,21 @@ class EventData(Model):
     """Version of the project's policy."""
     project: Optional[str] = None
     """Name of the project, or of the project of the sandbox."""
+    project_id: Optional[str] = None
+    """Id of the project, in events about projects, completions, reviews and policies: another project may
+    get the name later. Absent for agents.
+    """
     reason: Optional[str] = None
     """Reason for the state, or of a failure."""
+    reverted: Optional[RevertedChanges] = None
+    """Refused changes that were reverted in the workspace of a sandbox."""
     review_id: Optional[str] = None
     """Id of the review."""
     sequence: Optional[int] = None
     """Sequence of the project's head."""
     snapshot_id: Optional[str] = None
-    """Id of a snapshot: the created one; the one whose files the sandbox has now (restored, rebased) or
-    has only there (paused to disk); in `project.advanced`, the head.
+    """Id of a snapshot: the created one; the one whose files the sandbox has now (restored, rebased,
+    changes reverted) or has only there (paused to disk); in `project.advanced`, the head.
     """
     state: Optional[str] = None
     """State of the sandbox after the event: `starting`, `running`, `paused`, `stopping`, `stopped` or
@@ -2582,7 +2830,9 @@ class EventData(Model):
         ("name", "name", None, False),
         ("policy_version", "policyVersion", None, False),
         ("project", "project", None, False),
+        ("project_id", "projectId", None, False),
         ("reason", "reason", None, False),
+        ("reverted", "reverted", RevertedChanges.decode, False),
         ("review_id", "reviewId", None, False),
         ("sequence", "sequence", None, False),
         ("snapshot_id", "snapshotId", None, False),
@@ -2604,7 +2854,9 @@ class EventData(Model):
         name: Optional[str] = None,
         policy_version: Optional[int] = None,
         project: Optional[str] = None,
+        project_id: Optional[str] = None,
         reason: Optional[str] = None,
+        reverted: Optional[RevertedChanges] = None,
         review_id: Optional[str] = None,
         sequence: Optional[int] = None,
         snapshot_id: Optional[str] = None,
@@ -2623,12 +2875,18 @@ class EventData(Model):
         self.name = name
         self.policy_version = policy_version
         self.project = project
+        self.project_id = project_id
         self.reason = reason
+        self.reverted = reverted
         self.review_id = review_id
         self.sequence = sequence
         self.snapshot_id = snapshot_id
         self.state = state
         self.template = template
+
+
+EventType = Literal["sandbox.created", "sandbox.starting", "sandbox.running", "sandbox.restored", "sandbox.base_moved", "sandbox.rebased", "sandbox.rebase_conflicted", "sandbox.changes_reverted", "sandbox.paused", "sandbox.resumed", "sandbox.expiring", "sandbox.expired", "sandbox.deleted", "sandbox.error", "agent.connected", "agent.disconnected", "snapshot.created", "template.built", "project.created", "project.updated", "project.deleted", "project.advanced", "completion.queued", "completion.landed", "completion.in_review", "completion.refused", "completion.failed", "review.opened", "review.resolved", "review.escalated", "review.expired", "policy.changed"]
+"""Type of an event; `docs/events.md` says more about each. Later versions may add types."""
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -2641,17 +2899,8 @@ class Event(Model):
     """Number of the event. A later event has a higher number. Numbers are not consecutive."""
     time: datetime
     """Time of the event."""
-    type: str
-    """Type; `docs/events.md` says what each means: `sandbox.starting`, `sandbox.running`,
-    `sandbox.created`, `sandbox.restored`, `sandbox.base_moved`, `sandbox.rebased`,
-    `sandbox.rebase_conflicted`, `sandbox.paused`, `sandbox.resumed`, `sandbox.expiring`,
-    `sandbox.expired`, `sandbox.error`, `sandbox.deleted`, `agent.connected`, `agent.disconnected` (both
-    of the guest agent), `snapshot.created`, `template.built`, `project.created`, `project.updated`,
-    `project.deleted`, `project.advanced`, `completion.queued`, `completion.landed`,
-    `completion.in_review`, `completion.refused`, `completion.failed`, `review.opened`,
-    `review.resolved`, `review.escalated`, `review.expired` or `policy.changed`. Later versions may add
-    types.
-    """
+    type: EventType
+    """Type of the event. A string, so that clients read events of later servers."""
     owner: Optional[str] = None
     """Owner of the event. Absent in events that earlier versions of the server recorded, which only admins
     see.
@@ -2673,7 +2922,7 @@ class Event(Model):
         data: EventData,
         id: int,
         time: datetime,
-        type: str,
+        type: EventType,
         owner: Optional[str] = None,
         sandbox_id: Optional[str] = None,
     ) -> None:
@@ -3299,15 +3548,19 @@ class NfsInfo(Model):
     host: str
     """Host name or address."""
     mount_command: str
-    """Command that mounts the workspace at `/mnt` on Linux. It needs root."""
+    """Command that mounts the workspace at `/mnt` on Linux by NFSv3. It needs root."""
     mount_command_macos: str
     """Command that mounts the workspace at `/mnt` on macOS."""
     path: str
-    """Path to mount. It has a secret unless the server's setting `NFS_MOUNT_SECRET` is off: whoever knows
-    the path can read and write the workspace.
+    """Path to mount. It has a secret unless the server's setting `NFS_MOUNT_SECRET` is off, or the mode is
+    `system`: whoever knows the path can read and write the workspace.
     """
     port: int
-    """TCP port of NFS and MOUNT."""
+    """TCP port of NFS; in the mode `embedded` also of MOUNT."""
+    mount_command_v4: Optional[str] = None
+    """Command that mounts the workspace at `/mnt` on Linux by NFSv4, which only the mode `system`
+    supports. It needs root.
+    """
 
     _wire: ClassVar[Wire] = (
         ("host", "host", None, True),
@@ -3315,6 +3568,7 @@ class NfsInfo(Model):
         ("mount_command_macos", "mountCommandMacos", None, True),
         ("path", "path", None, True),
         ("port", "port", None, True),
+        ("mount_command_v4", "mountCommandV4", None, False),
     )
 
     def __init__(
@@ -3324,12 +3578,14 @@ class NfsInfo(Model):
         mount_command_macos: str,
         path: str,
         port: int,
+        mount_command_v4: Optional[str] = None,
     ) -> None:
         self.host = host
         self.mount_command = mount_command
         self.mount_command_macos = mount_command_macos
         self.path = path
         self.port = port
+        self.mount_command_v4 = mount_command_v4
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -3392,7 +3648,9 @@ class SandboxInfo(Model):
     runtime: str
     """Runtime: `embedded`, `docker` or `oci`."""
     state: str
-    """State: `starting`, `running`, `paused`, `stopping`, `stopped` or `error`."""
+    """State: `starting`, `running`, `paused`, `stopping` (it is being deleted), `stopped` (its processes
+    have ended) or `error`.
+    """
     template: str
     """Name of the template."""
     agent: Optional[str] = None
@@ -3433,6 +3691,10 @@ class SandboxInfo(Model):
     read_only: Optional[bool] = None
     """True if `/workspace` cannot be changed: it follows the head, or the agent may change nothing. Absent
     if false.
+    """
+    reverted: Optional[RevertedChanges] = None
+    """Refused changes that the server reverted in `/workspace` when it last replaced files there. Absent
+    if it did not do that, and after a rebase.
     """
     root: Optional[RootChoice] = None
     """Treatment of changes outside `/workspace`: `discarded` or `kept`."""
@@ -3477,6 +3739,7 @@ class SandboxInfo(Model):
         ("project", "project", None, False),
         ("provider", "provider", None, False),
         ("read_only", "readOnly", None, False),
+        ("reverted", "reverted", RevertedChanges.decode, False),
         ("root", "root", None, False),
         ("sequence", "sequence", None, False),
         ("snapshot", "snapshot", None, False),
@@ -3512,6 +3775,7 @@ class SandboxInfo(Model):
         project: Optional[str] = None,
         provider: Optional[str] = None,
         read_only: Optional[bool] = None,
+        reverted: Optional[RevertedChanges] = None,
         root: Optional[RootChoice] = None,
         sequence: Optional[int] = None,
         snapshot: Optional[str] = None,
@@ -3544,6 +3808,7 @@ class SandboxInfo(Model):
         self.project = project
         self.provider = provider
         self.read_only = read_only
+        self.reverted = reverted
         self.root = root
         self.sequence = sequence
         self.snapshot = snapshot
@@ -4333,7 +4598,9 @@ class NfsExport(Model):
     clients: str
     """Networks whose clients may use the export; `*` is every network."""
     mounts: int
-    """Number of mounts that clients have announced and not taken back. A client that crashed still counts."""
+    """Number of mounts that clients have announced and not taken back. A client that crashed still counts.
+    Always 0 in the mode `system`.
+    """
     nfs: NfsInfo
     """Address for clients."""
     read_only: bool
@@ -4371,7 +4638,7 @@ class NfsExports(Model):
     items: List[NfsExport]
     """Exports, ordered by the ids of their sandboxes."""
     mode: str
-    """`embedded`, or `off` if the server has no NFS."""
+    """`embedded`, `system` for the NFS server of the kernel, or `off` if the server has no NFS."""
 
     _wire: ClassVar[Wire] = (
         ("items", "items", each(NfsExport.decode), True),
@@ -4394,7 +4661,7 @@ class NfsStats(Model):
     connections: int
     """Number of connections of clients."""
     mode: str
-    """`embedded`, or `off` if there is none."""
+    """`embedded`, `system` for the NFS server of the kernel, or `off` if there is none."""
 
     _wire: ClassVar[Wire] = (
         ("connections", "connections", None, True),
@@ -4508,11 +4775,14 @@ class OperationList(Model):
     """Maximum number of operations per page."""
     next: Optional[int] = None
     """Value of `before` for the next page. Absent on the last page."""
+    total: Optional[int] = None
+    """Number of operations that match on all pages. Absent if an agent reads the project and filters them."""
 
     _wire: ClassVar[Wire] = (
         ("items", "items", each(Operation.decode), True),
         ("limit", "limit", None, True),
         ("next", "next", None, False),
+        ("total", "total", None, False),
     )
 
     def __init__(
@@ -4520,10 +4790,12 @@ class OperationList(Model):
         items: List[Operation],
         limit: int,
         next: Optional[int] = None,
+        total: Optional[int] = None,
     ) -> None:
         self.items = items
         self.limit = limit
         self.next = next
+        self.total = total
 
 
 Overflow = Literal["drop", "block"]
@@ -4884,11 +5156,14 @@ class ProjectSnapshotList(Model):
     """Maximum number of snapshots per page."""
     next: Optional[int] = None
     """Value of `before` for the next page. Absent on the last page."""
+    total: Optional[int] = None
+    """Number of snapshots on all pages."""
 
     _wire: ClassVar[Wire] = (
         ("items", "items", each(ProjectSnapshot.decode), True),
         ("limit", "limit", None, True),
         ("next", "next", None, False),
+        ("total", "total", None, False),
     )
 
     def __init__(
@@ -4896,10 +5171,12 @@ class ProjectSnapshotList(Model):
         items: List[ProjectSnapshot],
         limit: int,
         next: Optional[int] = None,
+        total: Optional[int] = None,
     ) -> None:
         self.items = items
         self.limit = limit
         self.next = next
+        self.total = total
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -5493,7 +5770,7 @@ class ReviewChoice(Model):
     """Decision that can be made."""
 
     choice: str
-    """Choice: `ours`, `theirs` or `strategy`."""
+    """Choice: `ours`, `theirs` or `strategy`. The choice `delete` is not listed."""
     size: Optional[int] = None
     """Size of the resulting file in bytes. Absent if the result is no file."""
     strategy: Optional[str] = None
@@ -5623,7 +5900,9 @@ class ReviewRegionValue(Model):
     """
     kind: Literal["value"] = "value"
     base: Optional[str] = None
-    """Source text in the base, at most 1 KiB. Null if the base does not have it."""
+    """Source text in the base. Null if the base does not have it. Each of the three texts is cut after 1
+    KiB, and then ends with `…`.
+    """
     ours: Optional[str] = None
     """Source text in our version. Null if it was removed there."""
     theirs: Optional[str] = None
@@ -5681,7 +5960,9 @@ class ReviewDetails(Model):
     base: ReviewVersion
     """Version that the agent started from."""
     choices: List[ReviewChoice]
-    """Decisions that can be made now, besides new content."""
+    """Choices `ours`, `theirs` and `strategy` that can be made now; empty if the review is decided. An
+    open review can also be decided with new content, or with the choice `delete`.
+    """
     head: ReviewVersion
     """Version of the present head, on which a decision acts."""
     ours: ReviewVersion
@@ -5813,11 +6094,16 @@ class ReviewList(Model):
     """Maximum number of reviews per page."""
     next: Optional[str] = None
     """Value of `cursor` for the next page. Absent on the last page."""
+    total: Optional[int] = None
+    """Number of reviews that match on all pages. Absent if only those are listed that somebody may
+    resolve.
+    """
 
     _wire: ClassVar[Wire] = (
         ("items", "items", each(Review.decode), True),
         ("limit", "limit", None, True),
         ("next", "next", None, False),
+        ("total", "total", None, False),
     )
 
     def __init__(
@@ -5825,10 +6111,12 @@ class ReviewList(Model):
         items: List[Review],
         limit: int,
         next: Optional[str] = None,
+        total: Optional[int] = None,
     ) -> None:
         self.items = items
         self.limit = limit
         self.next = next
+        self.total = total
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -5982,9 +6270,9 @@ class SandboxChanges(Model):
     a snapshot between them, one was deleted, or there are more than 1000 of them, 20 for an entry, or 1
     MiB of notes. Absent without `why=true`.
     """
-    notes: Optional[List[Dict[str, Any]]] = None
+    notes: Optional[List[RiskNote]] = None
     """Risks of the differences as a whole. Absent without `insight=true`."""
-    totals: Optional[Dict[str, Any]] = None
+    totals: Optional[DiffTotals] = None
     """Sums over all differences, including those beyond `limit`. Absent without `insight=true`."""
     version: Optional[int] = None
     """Version of the insight fields. Absent without `insight=true`."""
@@ -6002,8 +6290,8 @@ class SandboxChanges(Model):
         ("skipped_count", "skippedCount", None, True),
         ("causes", "causes", each(Cause.decode), False),
         ("causes_complete", "causes_complete", None, False),
-        ("notes", "notes", None, False),
-        ("totals", "totals", None, False),
+        ("notes", "notes", each(RiskNote.decode), False),
+        ("totals", "totals", DiffTotals.decode, False),
         ("version", "version", None, False),
         ("base", "base", None, False),
     )
@@ -6020,8 +6308,8 @@ class SandboxChanges(Model):
         skipped_count: int,
         causes: Optional[List[Cause]] = None,
         causes_complete: Optional[bool] = None,
-        notes: Optional[List[Dict[str, Any]]] = None,
-        totals: Optional[Dict[str, Any]] = None,
+        notes: Optional[List[RiskNote]] = None,
+        totals: Optional[DiffTotals] = None,
         version: Optional[int] = None,
         base: Optional[str] = None,
     ) -> None:

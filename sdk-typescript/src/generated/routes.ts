@@ -127,4 +127,4 @@ export type Route =
 /** Fields that are times, if they are strings. */
 export const dateFields = /* @__PURE__ */ new Set<string>(['commitTime', 'createdAt', 'endedAt', 'expiresAt', 'measuredAt', 'modified', 'revokedAt', 'startedAt', 'time', 'updatedAt'])
 /** Fields whose content is not described by the API, but by its users. */
-export const opaqueFields = /* @__PURE__ */ new Set<string>(['data', 'details', 'envs', 'insight', 'labels', 'policy', 'totals'])
+export const opaqueFields = /* @__PURE__ */ new Set<string>(['data', 'details', 'envs', 'insight', 'labels', 'policy'])

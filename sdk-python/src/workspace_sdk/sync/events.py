@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Iterator, Dict, Optional, Union
+from typing import TYPE_CHECKING, Any, Iterator, Dict, Optional, Union
 
 from .._request import Deadline, Request
 from ._runtime import closing, sleep
@@ -14,7 +14,10 @@ from .._sse import COMMENT
 from ._transport import Transport, is_disconnection, reconnect_delay
 from ..errors import ServerUnreachableError, WorkspaceError
 from ..results import EventGapMessage
-from ..types import Event, EventPage
+
+if TYPE_CHECKING:
+    # Loaded with the first event, because its dataclasses take time.
+    from ..server_events import EventPage, ServerEvent
 
 EVENTS = "/api/v1/events"
 
@@ -34,7 +37,7 @@ class EventService(Service):
     ) -> EventPage:
         """Returns a page of stored events. Pass its `next` as `after` to get those that follow."""
         data = self._get(EVENTS, timeout, after=after, limit=limit, sandbox=sandbox, type=type, project=project)
-        return EventPage.decode(data)
+        return page_of_events(data)
 
     def follow(
         self,
@@ -44,7 +47,7 @@ class EventService(Service):
         type: Optional[str] = None,
         project: Optional[str] = None,
         timeout: Optional[float] = None,
-    ) -> Iterator[Union[Event, EventGapMessage]]:
+    ) -> Iterator[Union[ServerEvent, EventGapMessage]]:
         """Yields the stored events after `after`, and then new ones as they occur, each once."""
         query = {"sandbox": sandbox, "type": type, "project": project}
         return follow_events(self._transport, EVENTS, query, after, timeout)
@@ -57,8 +60,10 @@ def follow_events(
     after: Optional[int],
     timeout: Optional[float],
     headers: Optional[Dict[str, str]] = None,
-) -> Iterator[Union[Event, EventGapMessage]]:
+) -> Iterator[Union[ServerEvent, EventGapMessage]]:
     """Yields events over as many connections as that takes."""
+    from ..server_events import decode_event
+
     retry, deadline = -1, None
     while True:
         failure: WorkspaceError = ServerUnreachableError("the stream of events ended")
@@ -73,7 +78,7 @@ def follow_events(
                 if message.event == "gap":
                     yield EventGapMessage(data["from"], data["to"])
                     continue
-                event = Event.decode(data)
+                event = decode_event(data)
                 after = event.id
                 yield event
         except WorkspaceError as error:
@@ -88,3 +93,10 @@ def follow_events(
         if deadline.has_passed(delay):
             raise failure
         sleep(delay)
+
+
+def page_of_events(data: Any) -> EventPage:
+    """Creates a page from parsed JSON."""
+    from ..server_events import decode_page
+
+    return decode_page(data)

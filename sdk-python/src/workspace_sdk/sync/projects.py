@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Iterator, Dict, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Any, Iterator, Dict, Mapping, Optional, Union
 
 from .._request import Request, file_path, segment
 from ._runtime import Content
 from ._service import Service, agent_header, all_pages, idempotency_header, page_of
-from .events import follow_events
+from .events import follow_events, page_of_events
 from ..results import EventGapMessage, Page
 from .sandbox import complete
 from ..types import (
@@ -21,8 +21,6 @@ from ..types import (
     CreateAgentWorkspace,
     CreateProject,
     Diff,
-    Event,
-    EventPage,
     FileVersion,
     ImportResult,
     Operation,
@@ -41,6 +39,9 @@ from ..types import (
     TreeListing,
     UpdateProject,
 )
+
+if TYPE_CHECKING:
+    from ..server_events import EventPage, ServerEvent
 
 PROJECTS = "/api/v1/projects"
 
@@ -322,7 +323,7 @@ class ProjectService(Service):
     ) -> EventPage:
         """Returns a page of the stored events of a project."""
         route = f"{_path(project)}/events"
-        return EventPage.decode(self._get(route, timeout, agent, after=after, limit=limit, type=type))
+        return page_of_events(self._get(route, timeout, agent, after=after, limit=limit, type=type))
 
     def follow_events(
         self,
@@ -332,7 +333,7 @@ class ProjectService(Service):
         type: Optional[str] = None,
         agent: Optional[str] = None,
         timeout: Optional[float] = None,
-    ) -> Iterator[Union[Event, EventGapMessage]]:
+    ) -> Iterator[Union[ServerEvent, EventGapMessage]]:
         """Yields the stored events of a project after `after`, and then new ones as they occur, each once."""
         route = f"{_path(project)}/events"
         return follow_events(self._transport, route, {"type": type}, after, timeout, agent_header(agent))
@@ -441,11 +442,15 @@ class WorkspaceService(Service):
         project: str,
         *,
         agent: Optional[str] = None,
+        base_snapshot: Optional[Revision] = None,
         provider: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> AgentWorkspace:
-        """Creates the workspace of an agent, or returns the one that it has."""
-        body = CreateAgentWorkspace(agent=agent, provider=provider)
+        """Creates the workspace of an agent, or returns the one that it has.
+
+        It starts with the state `base_snapshot` of the project, by default its head.
+        """
+        body = CreateAgentWorkspace(agent=agent, base_snapshot=base_snapshot, provider=provider)
         path = f"{_path(project)}/workspaces"
         return AgentWorkspace.decode(self._post(path, body, timeout, slow=True))
 

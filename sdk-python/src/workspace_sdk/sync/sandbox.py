@@ -14,6 +14,7 @@ from ._service import Service, agent_header, all_pages, idempotency_header, page
 from ._transport import Transport
 from ..errors import SandboxGoneError
 from .files import FileService
+from .nfs import NFSService
 from .notes import NoteService
 from .ports import PortService
 from .process import ProcessService
@@ -73,6 +74,8 @@ class Sandbox(SandboxInfo):
     """Terminals."""
     notes: NoteService
     """Notes of agents."""
+    nfs: NFSService  # type: ignore[assignment]
+    """Address of the workspace for NFS clients, and mounts of it."""
 
     def __init__(self, service: SandboxService, info: SandboxInfo) -> None:
         self._service = service
@@ -248,6 +251,8 @@ class Sandbox(SandboxInfo):
     def _update(self, info: SandboxInfo) -> Sandbox:
         for name, _, _, _ in SandboxInfo._wire:
             setattr(self, name, getattr(info, name))
+        if not isinstance(self.nfs, NFSService):
+            self.nfs = NFSService(info.nfs)  # pyright: ignore[reportIncompatibleVariableOverride]
         return self
 
     def _delete_at_end(self) -> None:

@@ -1,0 +1,36 @@
+"""Watches of files."""
+
+from __future__ import annotations
+
+import threading
+
+from workspace_sdk.sync import WorkspaceClient
+
+
+def test_a_watch_yields_changes_until_its_directory_is_removed(client: WorkspaceClient) -> None:
+    with client.sandbox.create(template="base") as sandbox:
+        sandbox.files.mkdir("watched")
+        has_begun = threading.Event()
+
+        def change() -> None:
+            # The watch has begun when a change is seen; until then, more are made.
+            number = 0
+            while not has_begun.is_set():
+                number += 1
+                sandbox.files.write(f"watched/{number}", "x")
+
+        writer = threading.Thread(target=change)
+        writer.start()
+        events = []
+        for event in sandbox.files.watch("watched", recursive=True):
+            events.append(event)
+            if not has_begun.is_set():
+                has_begun.set()
+                writer.join()
+                sandbox.files.write("watched/new", "x")
+                sandbox.files.move("watched/1", "watched/renamed")
+            if event.type == "renamed":
+                sandbox.files.remove("watched", recursive=True)
+        assert any((event.type, event.path) == ("created", "new") for event in events)
+        assert any((event.type, event.from_, event.path) == ("renamed", "1", "renamed") for event in events)
+        assert events[-1].type == "ended"
