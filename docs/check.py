@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-"""Checks the documents: links and anchors exist, every page is linked, lines are short, discouraged words are not used,
-and the picture of the terminal matches its recording.
+"""Checks the documents: links, anchors and named files exist, every page is linked, lines are short, discouraged words
+are not used, the dependencies in ARCHITECTURE.md are those of the crates, and the picture of the terminal matches its
+recording.
 
     docs/check.py        prints all problems, and exits with 1 if there are any
 """
 
+import fnmatch
+import functools
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Generated pages: line length and words are not checked.
+# Generated pages: line length is not checked.
 GENERATED = [ROOT / "docs" / name for name in ("errors.md", "settings.md")] + [ROOT / "docs/benchmarks"]
 # Lists of one entry per line, which may be long.
 LISTS = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "crates/README.md")]
@@ -24,6 +27,12 @@ WORDS = {
     r"\bFUSE mount": "lazy mount",
     r"\bstarted ahead\b": "pre-started, or warm pool",
 }
+# Paths in backticks that begin with one of these name files of the repository, and so do those with an extension.
+DIRECTORIES = ("bench/", "crates/", "docs/", "scripts/", "tests/")
+FILE = re.compile(r"[\w.*-]+(/[\w.*-]+)*/[\w.*-]*\.\w+")
+# Examples of files that users have, and pages that the next run of a benchmark writes.
+OTHER_FILES = ["**/*.txt", "conf/*.json", "docs/**", "docs/a", "owners/team.20a", "docs/benchmarks/sdk.md"]
+OTHER_DIRECTORIES = ("DATA_DIR/", ".git/")
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 
 
@@ -88,16 +97,53 @@ def unlinked(all_pages):
     return [f"{page.relative_to(ROOT)}: no page links to it" for page in all_pages if page not in seen]
 
 
+@functools.cache
+def repository_paths():
+    """Returns the files and directories of the repository, and each of them without its first directories."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    paths = set()
+    for names in (file.split("/") for file in files if (ROOT / file).exists()):
+        paths.update("/".join(names[start:end]) for end in range(1, len(names) + 1) for start in range(end))
+    return paths
+
+
+def missing_files(page):
+    for number, line in enumerate(prose(page.read_text()), 1):
+        for code in re.findall(r"`([^`\s]+)(?:\s[^`]*)?`", line):
+            path = code.rstrip("/")
+            is_file = code.startswith(DIRECTORIES) or FILE.fullmatch(code)
+            if not is_file or path in OTHER_FILES or path.startswith(OTHER_DIRECTORIES):
+                continue
+            if path not in repository_paths() and not fnmatch.filter(repository_paths(), path):
+                yield f"{page.relative_to(ROOT)}:{number}: `{code}` is not in the repository"
+
+
 def style(page):
-    if is_generated(page) or page in LISTS:
+    if page.parent == ROOT / "docs/benchmarks" or page in LISTS:
         return
     name = page.relative_to(ROOT)
     for number, line in enumerate(page.read_text().splitlines(), 1):
-        if len(line) > COLUMNS and not line.startswith("|"):
+        if len(line) > COLUMNS and not line.startswith("|") and not is_generated(page):
             yield f"{name}:{number}: {len(line)} columns, more than {COLUMNS}"
         for word, instead in WORDS.items():
             if re.search(word, line, re.IGNORECASE):
                 yield f"{name}:{number}: `{re.search(word, line, re.IGNORECASE)[0]}`: {instead}"
+
+
+def crates():
+    """Compares the table of crates in ARCHITECTURE.md with the `Cargo.toml` files."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    rows = re.findall(r"^\| \[`([\w-]+)`\]\(crates/[\w-]+\) \|.*\| ([^|]*) \|$", text, re.MULTILINE)
+    written = {name: set(re.findall(r"`([\w-]+)`", uses)) for name, uses in rows}
+    for manifest in sorted(ROOT.glob("crates/*/Cargo.toml")):
+        name, uses = manifest.parent.name, set()
+        for table in re.split(r"^\[", manifest.read_text(), flags=re.MULTILINE):
+            if re.match(r"([^\]]*\.)?(build-)?dependencies\]", table):
+                uses.update(re.findall(r"^workspace-([\w-]+)", table, re.MULTILINE))
+        if written.pop(name, None) != uses:
+            yield f"ARCHITECTURE.md: `{name}` depends on {', '.join(sorted(uses)) or 'no other crate'}"
+    yield from (f"ARCHITECTURE.md: there is no crate `{name}`" for name in written)
 
 
 def picture():
@@ -108,9 +154,9 @@ def picture():
 
 def main():
     all_pages = pages()
-    wrong = [*unlinked(all_pages), *picture()]
+    wrong = [*unlinked(all_pages), *crates(), *picture()]
     for page in all_pages:
-        wrong += [*broken_links(page), *style(page)]
+        wrong += [*broken_links(page), *missing_files(page), *style(page)]
     print("\n".join(wrong) if wrong else f"checked {len(all_pages)} pages, no problems")
     sys.exit(bool(wrong))
 

@@ -41,6 +41,12 @@ not 0, and `…` replaces parts of ids and omitted lines.
   and its log and its end would need commands of their own. Options whose effect outlives the command are refused with
   a hint, because a sandbox without a server cannot be found again. A configured server is never ignored: if it cannot
   be reached, that is an error.
+- Every operation of the API has a command, or a reason why it has none; a test
+  ([`operations.rs`](../../crates/cli/tests/cli/operations.rs)) has the list. Commands that share access print one URL,
+  with its expiry on stderr, because a URL is what you pass on; the parts of it are in `--json`. A command `files sign`
+  with the signature alone was rejected for that reason. `terminal create` stands beside `shell`, which attaches your
+  terminal and cannot hand it to a page. Snapshots on a server are `log --server` and `rm --server`, as for `ref` and
+  `export`, and not a second group of commands for the same thing.
 
 """
 
