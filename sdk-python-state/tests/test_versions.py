@@ -70,7 +70,8 @@ def test_the_wheel_works(python: str) -> None:
     environment = MODULE / f".venv-{version.split()[0]}"
     installed = environment / "bin" / "python"
     if not (environment / "complete").exists():
-        subprocess.run([python, "-m", "venv", "--clear", str(environment)], check=True)
+        # The `pip` of the tools installs for all: `venv` would hide why its own could not be installed.
+        subprocess.run([python, "-m", "venv", "--without-pip", "--clear", str(environment)], check=True)
         pip(installed, "install", str(MODULE.parent / "sdk-python"))
         (environment / "complete").touch()
     pip(installed, "install", "--force-reinstall", "--no-deps", str(wheel()))
@@ -79,5 +80,5 @@ def test_the_wheel_works(python: str) -> None:
 
 
 def pip(python: Path, *arguments: str) -> None:
-    command = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    options = ["--python", str(python), "--quiet", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "pip", *options, *arguments], check=True, stdout=subprocess.DEVNULL)
