@@ -29,15 +29,17 @@ RENAMED = {
     "Terminal": "TerminalInfo",
 }
 
-# Schemas without a class. Server-sent events are parsed by `_sse.py`, and command output and errors have
-# handwritten classes.
+# Schemas without a class. Server-sent events are parsed by `_sse.py`. Command output, errors, and events that `type`
+# tells apart have handwritten classes.
 OMITTED = {
+    "BuildEvent",
     "BuildServerSentEvent",
     "CommandEvent",
     "CommandResult",
     "ErrorBody",
     "EventMessage",
     "ServerSentEvent",
+    "WatchEvent",
     "WatchServerSentEvent",
 }
 

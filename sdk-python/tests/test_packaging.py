@@ -104,12 +104,19 @@ def test_users_get_strict_types(wheel: Path, tmp_path: Path, mypy_cache: str) ->
         "        async for event in sandbox.process.run_stream('true'):\n"
         "            if event.type == 'exit':\n"
         "                reveal_type(event.exit_code)\n"
+        "        async for change in sandbox.files.watch():\n"
+        "            if change.type == 'renamed':\n"
+        "                reveal_type(change.from_)\n"
+        "        async for build in client.templates.build('t', b''):\n"
+        "            if build.type == 'done':\n"
+        "                reveal_type(build.template.name)\n"
         "        return (await sandbox.process.run('true')).stdout\n"
     )
     environment = {**os.environ, "MYPYPATH": str(SDK / "src")}
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", mypy_cache, str(program)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert 'Revealed type is "int"' in done.stdout.replace("builtins.int", "int"), done.stdout
+    revealed = re.findall(r'Revealed type is "(?:builtins\.)?(\w+)"', done.stdout)
+    assert revealed == ["int", "str", "str"], done.stdout
     assert done.returncode == 0, done.stdout
 
 

@@ -33,9 +33,22 @@ from workspace_sdk.errors import (
     WorkspaceError,
     error_of_fields,
 )
-from workspace_sdk.results import ExitEvent, OutputEvent
+from workspace_sdk.results import (
+    BuildCachedEvent,
+    BuildDoneEvent,
+    BuildOutputEvent,
+    BuildStepEvent,
+    ExitEvent,
+    FileChangedEvent,
+    FileRenamedEvent,
+    OutputEvent,
+    WatchDroppedEvent,
+    WatchEndedEvent,
+    decode_build_event,
+    decode_watch_event,
+)
 from workspace_sdk.sync import WorkspaceClient
-from workspace_sdk.types import CreateSandboxParams, NewKey, Resources, Review, ReviewRegionLines, TokenInfo
+from workspace_sdk.types import CreateSandboxParams, NewKey, Resources, Review, ReviewRegionLines, Template, TokenInfo
 
 
 def test_events_do_not_depend_on_the_size_of_received_pieces() -> None:
@@ -68,6 +81,44 @@ def test_characters_are_complete_before_they_are_shown() -> None:
         text = "".join(decoder.decode(data[start : start + size]) for start in range(0, len(data), size))
         assert text == "aä€😀\ufffd"
         assert decoder.finish() == "\ufffd"
+
+
+def test_events_of_a_watch_have_the_fields_of_their_type() -> None:
+    decoded = [
+        decode_watch_event({"type": "modified", "path": "a", "directory": False}),
+        decode_watch_event({"type": "renamed", "path": "b", "from": "a", "directory": True}),
+        decode_watch_event({"type": "dropped", "path": "sub"}),
+        decode_watch_event({"type": "ended", "reason": "removed"}),
+        decode_watch_event({"type": "of a newer server"}),
+    ]
+    assert decoded == [
+        FileChangedEvent("modified", "a", directory=False),
+        FileRenamedEvent("b", from_="a", directory=True),
+        WatchDroppedEvent("sub"),
+        WatchEndedEvent("removed"),
+        None,
+    ]
+    assert [event.type for event in decoded if event] == ["modified", "renamed", "dropped", "ended"]
+
+
+def test_events_of_a_build_have_the_fields_of_their_type() -> None:
+    template = {"name": "t@1", "description": "", "tags": [], "present": True}
+    decoded = [
+        decode_build_event({"type": "step", "step": 1, "steps": 2, "text": "run true"}),
+        decode_build_event({"type": "cached", "step": 1}),
+        decode_build_event({"type": "output", "stream": "stderr", "data": "ä"}),
+        decode_build_event({"type": "output", "stream": "stdout", "dataBase64": "/w=="}),
+        decode_build_event({"type": "done", "steps": 2, "cached": 1, "created": False, "template": template}),
+    ]
+    assert decoded == [
+        BuildStepEvent(1, 2, "run true"),
+        BuildCachedEvent(1),
+        BuildOutputEvent("stderr", "ä", "ä".encode()),
+        BuildOutputEvent("stdout", "\ufffd", b"\xff"),
+        BuildDoneEvent(2, 1, False, Template.decode(template)),
+    ]
+    with pytest.raises(UnexpectedResponseError):
+        decode_build_event({"type": "of a newer server"})
 
 
 def test_a_result_is_cut_between_characters() -> None:

@@ -212,7 +212,7 @@ export class FileService {
         for await (const { comment, data } of messages) {
             if (comment === undefined) yield JSON.parse(data) as WatchEvent
             // Each connection begins with this comment. Changes between two connections are lost.
-            else if (comment === 'watching' && (connections += 1) > 1) yield { type: 'dropped' }
+            else if (comment === 'watching' && (connections += 1) > 1) yield { type: 'dropped', path: '' }
         }
     }
 

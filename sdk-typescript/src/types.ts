@@ -19,7 +19,7 @@ export interface ListResponse<T> {
 export type SandboxState = 'starting' | 'running' | 'paused' | 'stopping' | 'stopped' | 'error'
 
 /** Parameters of a new sandbox. */
-export type CreateSandboxParams = Wire.CreateSandbox
+export type CreateSandboxParams = Omit<Wire.CreateSandbox, 'template'> & Partial<Pick<Wire.CreateSandbox, 'template'>>
 /** Filters and page of a list of sandboxes. */
 export type ListParams = Wire.ListSandboxesQuery
 /** Result of the deletion of several sandboxes. */
@@ -32,6 +32,8 @@ export type SandboxStats = Wire.SandboxStats
 export type CommandResult = Wire.CommandResult
 /** Parameters of a new terminal. */
 export type PTYOptions = Wire.OpenTerminal
+/** Address of a workspace for NFS clients. */
+export type NFSInfo = Omit<Wire.NfsInfo, 'mountCommandV4'> & { readonly mountCommandV4?: string | undefined }
 /** Template of sandboxes. */
 export type Template = Wire.Template
 
@@ -86,10 +88,10 @@ export type StreamEvent = OutputEvent | GapEvent | ExitEvent | ErrorEvent
 
 /** Change of a watched file or directory. */
 export type WatchEvent =
-    | { type: 'created' | 'removed' | 'modified' | 'attributes'; path: string; directory?: boolean }
-    | { type: 'renamed'; from: string; path: string; directory?: boolean }
-    /** Changes were lost, or the connection was: list the directory again. */
-    | { type: 'dropped' }
+    | { type: 'created' | 'removed' | 'modified' | 'attributes'; path: string; directory: boolean }
+    | { type: 'renamed'; from: string; path: string; directory: boolean }
+    /** Changes below `path` were lost, maybe because the connection was: list that directory again. */
+    | { type: 'dropped'; path: string }
     /** Last event. */
     | { type: 'ended'; reason: string }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Generic, List, Literal, Mapping, Optional, TypeVar, Union
 
 from .errors import CommandFailedError, ProcessTimeoutError, UnexpectedResponseError
+from .types import Template
 
 T = TypeVar("T")
 
@@ -224,6 +225,134 @@ class PTYExitEvent:
 
 PTYEvent = Union[PTYOutputEvent, PTYGapEvent, PTYErrorEvent, PTYExitEvent]
 """Event of a terminal, to be told apart by `type`."""
+
+
+@dataclass
+class FileChangedEvent:
+    """Change of a watched file or directory."""
+
+    type: Literal["created", "modified", "removed", "attributes"]
+    """Kind of the change."""
+    path: str
+    """Path relative to the watched directory; empty for itself."""
+    directory: bool
+    """True for a directory."""
+
+
+@dataclass
+class FileRenamedEvent:
+    """Renaming of a file or directory within the watched directory."""
+
+    path: str
+    """New path, relative to the watched directory."""
+    from_: str
+    """Old path, relative to the watched directory."""
+    directory: bool
+    """True for a directory."""
+    type: Literal["renamed"] = "renamed"
+
+
+@dataclass
+class WatchDroppedEvent:
+    """Changes that were lost, because there were too many or the connection was lost: list the directory again."""
+
+    path: str = ""
+    """Directory below which changes were lost, relative to the watched one; empty for itself."""
+    type: Literal["dropped"] = "dropped"
+
+
+@dataclass
+class WatchEndedEvent:
+    """End of a watch, the last event."""
+
+    reason: str
+    """Reason why the watch ended."""
+    type: Literal["ended"] = "ended"
+
+
+WatchEvent = Union[FileChangedEvent, FileRenamedEvent, WatchDroppedEvent, WatchEndedEvent]
+"""Event of a watch, to be told apart by `type`."""
+
+
+def decode_watch_event(data: Mapping[str, Any]) -> Optional[WatchEvent]:
+    """Creates an event from parsed JSON. Returns `None` for a type that only newer servers know."""
+    kind = data.get("type")
+    if kind in ("created", "modified", "removed", "attributes"):
+        return FileChangedEvent(kind, data["path"], data["directory"])
+    if kind == "renamed":
+        return FileRenamedEvent(data["path"], data["from"], data["directory"])
+    if kind == "dropped":
+        return WatchDroppedEvent(data["path"])
+    return WatchEndedEvent(data["reason"]) if kind == "ended" else None
+
+
+@dataclass
+class BuildStepEvent:
+    """Start of a step of a build."""
+
+    step: int
+    """Number of the step, from 1."""
+    steps: int
+    """Total number of steps."""
+    text: str
+    """Description of the step in one line."""
+    type: Literal["step"] = "step"
+
+
+@dataclass
+class BuildCachedEvent:
+    """Step of a build that does not run, because its result is cached."""
+
+    step: int
+    """Number of the step, from 1."""
+    type: Literal["cached"] = "cached"
+
+
+@dataclass
+class BuildOutputEvent:
+    """Output of a step of a build."""
+
+    stream: Literal["stdout", "stderr"]
+    """Stream that the output was written to."""
+    data: str
+    """Output as text. Bytes that are not UTF-8 are replaced by U+FFFD."""
+    bytes: bytes
+    """Output as it was written."""
+    type: Literal["output"] = "output"
+
+
+@dataclass
+class BuildDoneEvent:
+    """End of a successful build, the last event."""
+
+    steps: int
+    """Total number of steps."""
+    cached: int
+    """Number of steps with a cached result, which did not run."""
+    created: bool
+    """False if the newest version has the same content, so no new version was created."""
+    template: Template
+    """The template."""
+    type: Literal["done"] = "done"
+
+
+BuildEvent = Union[BuildStepEvent, BuildCachedEvent, BuildOutputEvent, BuildDoneEvent]
+"""Event of the build of a template, to be told apart by `type`. A failed build raises an error instead."""
+
+
+def decode_build_event(data: Mapping[str, Any]) -> BuildEvent:
+    """Creates an event from parsed JSON, except for `error`."""
+    kind = data.get("type")
+    if kind == "step":
+        return BuildStepEvent(data["step"], data["steps"], data["text"])
+    if kind == "cached":
+        return BuildCachedEvent(data["step"])
+    if kind == "output":
+        output = decode_bytes(data.get("data") or "", data.get("dataBase64"))
+        return BuildOutputEvent(data["stream"], output.decode("utf-8", "replace"), output)
+    if kind == "done":
+        return BuildDoneEvent(data["steps"], data["cached"], data["created"], Template.decode(data["template"]))
+    raise UnexpectedResponseError(f"the server sent an event of a build of the unknown type {kind!r}")
 
 
 @dataclass

@@ -10,7 +10,8 @@ from ._runtime import Content, closing
 from ._service import Service
 from ._sse import COMMENT
 from .errors import ServerUnreachableError, error_of_fields
-from .types import BuildEvent, Template, TemplateDetails
+from .results import BuildEvent, decode_build_event
+from .types import Template, TemplateDetails
 
 
 class TemplateService(Service):
@@ -56,7 +57,7 @@ class TemplateService(Service):
                 data = json.loads(message.data)
                 if data["type"] == "error" and data.get("error"):
                     raise error_of_fields(data["error"])
-                yield BuildEvent.decode(data)
+                yield decode_build_event(data)
                 if data["type"] == "done":
                     return
         finally:

@@ -22,7 +22,6 @@ __all__ = [
     "BatchDelete",
     "BatchDeleteResult",
     "BatchFailure",
-    "BuildEvent",
     "Cause",
     "Command",
     "CommandInput",
@@ -205,7 +204,6 @@ __all__ = [
     "UpdateProject",
     "UpdateSandbox",
     "UploadSnapshotResult",
-    "WatchEvent",
     "WorkspaceProcess",
     "WriteResult",
 ]
@@ -581,169 +579,6 @@ class BatchDeleteResult(Model):
         self.failed = failed
         self.succeeded = succeeded
         self.completions = completions
-
-
-@dataclass(init=False, repr=False, eq=False)
-class ErrorFields(Model):
-    """Error of a request."""
-
-    code: int
-    """Number of the error code; `docs/errors.md` lists them. Stable."""
-    details: Dict[str, Any]
-    """Machine-readable details. The fields depend on the error code: for instance `field` names an invalid
-    field, `limit` and `setting` a limit that was exceeded.
-    """
-    message: str
-    """Human-readable message."""
-    name: str
-    """Name of the error code. Stable."""
-    request_id: str
-    """Id of the request, as in the header `X-Request-Id` and in the server log."""
-
-    _wire: ClassVar[Wire] = (
-        ("code", "code", None, True),
-        ("details", "details", None, True),
-        ("message", "message", None, True),
-        ("name", "name", None, True),
-        ("request_id", "requestId", None, True),
-    )
-
-    def __init__(
-        self,
-        code: int,
-        details: Dict[str, Any],
-        message: str,
-        name: str,
-        request_id: str,
-    ) -> None:
-        self.code = code
-        self.details = details
-        self.message = message
-        self.name = name
-        self.request_id = request_id
-
-
-@dataclass(init=False, repr=False, eq=False)
-class Template(Model):
-    """Template: the root filesystem of sandboxes."""
-
-    description: str
-    """Description in one line."""
-    name: str
-    """Name of the template, unique on the server."""
-    present: bool
-    """True if the template is on this machine and can be used immediately."""
-    tags: List[str]
-    """Keywords."""
-    created_at: Optional[datetime] = None
-    """Time at which the template was imported or its image was built; null if it is not known."""
-    fetch: Optional[str] = None
-    """Shell command that fetches the template. Only present if the template is not."""
-    size: Optional[int] = None
-    """Size on disk in bytes; null if the template is not present."""
-    version: Optional[str] = None
-    """Version of a template that was built from a recipe; its name ends with `@` and the version."""
-
-    _wire: ClassVar[Wire] = (
-        ("description", "description", None, True),
-        ("name", "name", None, True),
-        ("present", "present", None, True),
-        ("tags", "tags", None, True),
-        ("created_at", "createdAt", parse_time, False),
-        ("fetch", "fetch", None, False),
-        ("size", "size", None, False),
-        ("version", "version", None, False),
-    )
-
-    def __init__(
-        self,
-        description: str,
-        name: str,
-        present: bool,
-        tags: List[str],
-        created_at: Optional[datetime] = None,
-        fetch: Optional[str] = None,
-        size: Optional[int] = None,
-        version: Optional[str] = None,
-    ) -> None:
-        self.description = description
-        self.name = name
-        self.present = present
-        self.tags = tags
-        self.created_at = created_at
-        self.fetch = fetch
-        self.size = size
-        self.version = version
-
-
-@dataclass(init=False, repr=False, eq=False)
-class BuildEvent(Model):
-    """Event of a build. `done` or `error` is the last event of a stream."""
-
-    type: str
-    """Kind of the event: `step`, `cached`, `output`, `done` or `error`."""
-    cached: Optional[int] = None
-    """Number of steps with a cached result, which did not run. Only in `done`."""
-    created: Optional[bool] = None
-    """False if the build has the same content as the newest version, so no new version was created. Only
-    in `done`.
-    """
-    data: Optional[str] = None
-    """Output as text. Absent if it is not UTF-8. Only in `output`."""
-    data_base64: Optional[str] = None
-    """Output in base64. Only in `output`, if it is not UTF-8."""
-    error: Optional[ErrorFields] = None
-    """Reason for the failure. Only in `error`."""
-    step: Optional[int] = None
-    """Number of the step, from 1. Only in `step` and `cached`."""
-    steps: Optional[int] = None
-    """Total number of steps. Only in `step` and `done`."""
-    stream: Optional[str] = None
-    """Stream that the output was written to: `stdout` or `stderr`. Only in `output`."""
-    template: Optional[Template] = None
-    """The template. Only in `done`."""
-    text: Optional[str] = None
-    """Description of the step in one line. Only in `step`."""
-
-    _wire: ClassVar[Wire] = (
-        ("type", "type", None, True),
-        ("cached", "cached", None, False),
-        ("created", "created", None, False),
-        ("data", "data", None, False),
-        ("data_base64", "dataBase64", None, False),
-        ("error", "error", ErrorFields.decode, False),
-        ("step", "step", None, False),
-        ("steps", "steps", None, False),
-        ("stream", "stream", None, False),
-        ("template", "template", Template.decode, False),
-        ("text", "text", None, False),
-    )
-
-    def __init__(
-        self,
-        type: str,
-        cached: Optional[int] = None,
-        created: Optional[bool] = None,
-        data: Optional[str] = None,
-        data_base64: Optional[str] = None,
-        error: Optional[ErrorFields] = None,
-        step: Optional[int] = None,
-        steps: Optional[int] = None,
-        stream: Optional[str] = None,
-        template: Optional[Template] = None,
-        text: Optional[str] = None,
-    ) -> None:
-        self.type = type
-        self.cached = cached
-        self.created = created
-        self.data = data
-        self.data_base64 = data_base64
-        self.error = error
-        self.step = step
-        self.steps = steps
-        self.stream = stream
-        self.template = template
-        self.text = text
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -2722,6 +2557,46 @@ class EpisodeSubtree(Model):
     ) -> None:
         self.items = items
         self.truncated = truncated
+
+
+@dataclass(init=False, repr=False, eq=False)
+class ErrorFields(Model):
+    """Error of a request."""
+
+    code: int
+    """Number of the error code; `docs/errors.md` lists them. Stable."""
+    details: Dict[str, Any]
+    """Machine-readable details. The fields depend on the error code: for instance `field` names an invalid
+    field, `limit` and `setting` a limit that was exceeded.
+    """
+    message: str
+    """Human-readable message."""
+    name: str
+    """Name of the error code. Stable."""
+    request_id: str
+    """Id of the request, as in the header `X-Request-Id` and in the server log."""
+
+    _wire: ClassVar[Wire] = (
+        ("code", "code", None, True),
+        ("details", "details", None, True),
+        ("message", "message", None, True),
+        ("name", "name", None, True),
+        ("request_id", "requestId", None, True),
+    )
+
+    def __init__(
+        self,
+        code: int,
+        details: Dict[str, Any],
+        message: str,
+        name: str,
+        request_id: str,
+    ) -> None:
+        self.code = code
+        self.details = details
+        self.message = message
+        self.name = name
+        self.request_id = request_id
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -6831,6 +6706,59 @@ class SystemStats(Model):
 
 
 @dataclass(init=False, repr=False, eq=False)
+class Template(Model):
+    """Template: the root filesystem of sandboxes."""
+
+    description: str
+    """Description in one line."""
+    name: str
+    """Name of the template, unique on the server."""
+    present: bool
+    """True if the template is on this machine and can be used immediately."""
+    tags: List[str]
+    """Keywords."""
+    created_at: Optional[datetime] = None
+    """Time at which the template was imported or its image was built; null if it is not known."""
+    fetch: Optional[str] = None
+    """Shell command that fetches the template. Only present if the template is not."""
+    size: Optional[int] = None
+    """Size on disk in bytes; null if the template is not present."""
+    version: Optional[str] = None
+    """Version of a template that was built from a recipe; its name ends with `@` and the version."""
+
+    _wire: ClassVar[Wire] = (
+        ("description", "description", None, True),
+        ("name", "name", None, True),
+        ("present", "present", None, True),
+        ("tags", "tags", None, True),
+        ("created_at", "createdAt", parse_time, False),
+        ("fetch", "fetch", None, False),
+        ("size", "size", None, False),
+        ("version", "version", None, False),
+    )
+
+    def __init__(
+        self,
+        description: str,
+        name: str,
+        present: bool,
+        tags: List[str],
+        created_at: Optional[datetime] = None,
+        fetch: Optional[str] = None,
+        size: Optional[int] = None,
+        version: Optional[str] = None,
+    ) -> None:
+        self.description = description
+        self.name = name
+        self.present = present
+        self.tags = tags
+        self.created_at = created_at
+        self.fetch = fetch
+        self.size = size
+        self.version = version
+
+
+@dataclass(init=False, repr=False, eq=False)
 class TemplateDetails(Model):
     """Template with details."""
 
@@ -7206,46 +7134,6 @@ class UploadSnapshotResult(Model):
         self.skipped_count = skipped_count
         self.symlinks = symlinks
         self.root = root
-
-
-@dataclass(init=False, repr=False, eq=False)
-class WatchEvent(Model):
-    """Event of a watch. `ended` is the last event of a stream."""
-
-    type: str
-    """Kind of the event: `created`, `modified`, `removed`, `renamed`, `attributes`, `dropped` or `ended`."""
-    directory: Optional[bool] = None
-    """True for a directory. Absent in `dropped` and `ended`."""
-    from_: Optional[str] = None
-    """Old path. Only in `renamed`."""
-    path: Optional[str] = None
-    """Path relative to the watched directory; empty for itself. In `dropped`: the directory below which
-    changes were lost. Absent in `ended`.
-    """
-    reason: Optional[str] = None
-    """Reason why the watch ended. Only in `ended`."""
-
-    _wire: ClassVar[Wire] = (
-        ("type", "type", None, True),
-        ("directory", "directory", None, False),
-        ("from_", "from", None, False),
-        ("path", "path", None, False),
-        ("reason", "reason", None, False),
-    )
-
-    def __init__(
-        self,
-        type: str,
-        directory: Optional[bool] = None,
-        from_: Optional[str] = None,
-        path: Optional[str] = None,
-        reason: Optional[str] = None,
-    ) -> None:
-        self.type = type
-        self.directory = directory
-        self.from_ = from_
-        self.path = path
-        self.reason = reason
 
 
 WriteResult = Union[FileEntry, TreeResult]

@@ -11,10 +11,17 @@ from .ports import PortConnection
 from .process import CommandHandle, CommandStream
 from .pty import PTYHandle
 from ..results import (
+    BuildCachedEvent,
+    BuildDoneEvent,
+    BuildEvent,
+    BuildOutputEvent,
+    BuildStepEvent,
     CommandResult,
     ErrorEvent,
     EventGapMessage,
     ExitEvent,
+    FileChangedEvent,
+    FileRenamedEvent,
     GapEvent,
     OutputEvent,
     Page,
@@ -25,6 +32,9 @@ from ..results import (
     PTYGapEvent,
     PTYOutputEvent,
     StreamEvent,
+    WatchDroppedEvent,
+    WatchEndedEvent,
+    WatchEvent,
 )
 from .sandbox import ForkResult, RebaseResult, RestoreResult, Sandbox
 from .tools import anthropic_tools, call_tool, openai_tools
@@ -65,4 +75,14 @@ __all__ = [
     "call_tool",
     "openai_tools",
     "with_sandbox",
+    "BuildCachedEvent",
+    "BuildDoneEvent",
+    "BuildEvent",
+    "BuildOutputEvent",
+    "BuildStepEvent",
+    "FileChangedEvent",
+    "FileRenamedEvent",
+    "WatchDroppedEvent",
+    "WatchEndedEvent",
+    "WatchEvent",
 ]

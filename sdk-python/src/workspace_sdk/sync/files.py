@@ -16,7 +16,7 @@ from ._service import Service
 from .._sse import COMMENT
 from ._transport import Transport, is_disconnection, reconnect_delay
 from ..errors import NotFoundError, ServerUnreachableError, WorkspaceError, error_of_fields
-from ..results import Progress, ProgressCallback
+from ..results import Progress, ProgressCallback, WatchDroppedEvent, WatchEvent, decode_watch_event
 from ..types import (
     CreateSignedUrl,
     FileBatchResult,
@@ -30,7 +30,6 @@ from ..types import (
     SignedMethod,
     SignedUrl,
     TreeResult,
-    WatchEvent,
 )
 
 LocalPath = Union[str, "os.PathLike[str]"]
@@ -246,11 +245,13 @@ class FileService(Service):
             try:
                 for message in events:
                     if retry >= 0 and was_open:
-                        yield WatchEvent(type="dropped")
+                        yield WatchDroppedEvent()
                     retry, deadline, was_open = -1, None, True
                     if message.event == COMMENT:
                         continue
-                    event = WatchEvent.decode(json.loads(message.data))
+                    event = decode_watch_event(json.loads(message.data))
+                    if event is None:
+                        continue
                     yield event
                     if event.type == "ended":
                         return
