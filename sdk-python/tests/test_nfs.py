@@ -5,15 +5,20 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import List
+from typing import List, Optional
 
 import pytest
 
 from workspace_sdk._mount import Machine, check_machine, mount_command, run_command, this_machine, unmount_command
 from workspace_sdk.errors import MountError, UnexpectedResponseError
 from workspace_sdk.sync import WorkspaceClient
+from workspace_sdk.types import NfsInfo
 
 LINUX = Machine("linux", is_root=True, has_helper=True)
+
+
+def export(host: str, path: str, mount_command_v4: Optional[str] = None) -> NfsInfo:
+    return NfsInfo(host, "", "", path, 3049, mount_command_v4)
 
 
 def refusal(command: List[str], machine: Machine) -> str:
@@ -25,17 +30,24 @@ def refusal(command: List[str], machine: Machine) -> str:
 
 def test_mount_commands_have_the_options_of_the_server_and_give_programs_no_rights() -> None:
     options = "port=3049,mountport=3049,nosuid,nodev"
-    linux = mount_command("10.0.0.1", 3049, "/sbx-1.0123456789abcdef", "/mnt", "linux")
+    linux = mount_command(export("10.0.0.1", "/sbx-1.0123456789abcdef"), "/mnt", "linux")
     assert shlex.join(linux) == (f"mount -t nfs -o vers=3,tcp,nolock,{options} 10.0.0.1:/sbx-1.0123456789abcdef /mnt")
-    macos = mount_command("fd00::1", 3049, "/sbx-1", "/mnt", "darwin")
+    macos = mount_command(export("fd00::1", "/sbx-1"), "/mnt", "darwin")
     assert " ".join(macos) == f"mount_nfs -o vers=3,tcp,nolocks,{options} [fd00::1]:/sbx-1 /mnt"
     assert unmount_command("/mnt", "linux", lazy=False) == ["umount", "/mnt"]
     assert unmount_command("/mnt", "linux", lazy=True) == ["umount", "-l", "/mnt"]
     assert unmount_command("/mnt", "darwin", lazy=True) == ["umount", "-f", "/mnt"]
 
-    for host, path in (("-oloop", "/sbx-1"), ("host", "sbx-1"), ("host", "/a b"), ("a b", "/sbx-1")):
+    for host, path in (("-oloop", "/sbx-1"), ("host", "sbx-1"), ("host", "/a\nb"), ("a b", "/sbx-1")):
         with pytest.raises(UnexpectedResponseError):
-            mount_command(host, 2049, path, "/mnt", "linux")
+            mount_command(export(host, path), "/mnt", "linux")
+
+
+def test_exports_of_the_kernel_are_mounted_by_nfsv4_on_linux() -> None:
+    system = export("10.0.0.1", "/it's data", "mount -t nfs4 …")
+    expected = ["mount", "-t", "nfs4", "-o", "nosuid,nodev", "10.0.0.1:/it's data", "/mnt"]
+    assert mount_command(system, "/mnt", "linux") == expected
+    assert mount_command(system, "/mnt", "darwin")[2] == "vers=3,tcp,resvport,nosuid,nodev"
 
 
 def test_an_error_of_a_mount_names_the_command_to_run() -> None:
@@ -69,14 +81,15 @@ def test_a_sandbox_has_its_export_and_mounts_it_or_says_why_not(client: Workspac
     with client.sandbox.create(template="base") as sandbox:
         nfs = sandbox.nfs
         assert nfs.is_exported
+        info = NfsInfo(nfs.host, nfs.mount_command, nfs.mount_command_macos, nfs.path, nfs.port, nfs.mount_command_v4)
         for platform, expected in (("linux", nfs.mount_command), ("darwin", nfs.mount_command_macos)):
-            built = shlex.join(mount_command(nfs.host, nfs.port, nfs.path, "/mnt", platform))
+            built = shlex.join(mount_command(info, "/mnt", platform))
             assert built.replace(",nosuid,nodev", "") == expected
         assert nfs.path not in repr(nfs) + repr(sandbox)
 
         with pytest.raises(MountError):
             nfs.unmount(tmp_path)
-        command = mount_command(nfs.host, nfs.port, nfs.path, str(tmp_path), sys.platform)
+        command = mount_command(info, str(tmp_path), sys.platform)
         machine = this_machine()
         if not (machine.is_root and machine.has_helper):
             with pytest.raises(MountError) as raised:

@@ -11,15 +11,17 @@ const HELPER_DIRECTORIES = ['/sbin', '/usr/sbin', '/usr/local/sbin', '/run/curre
 /** A workspace has files of programs that are not trusted: they get no rights, and are no devices. */
 const SAFETY_OPTIONS = 'nosuid,nodev'
 
-/** Hosts and paths that are no options of `mount`. */
+/** Hosts that are no options of `mount`, and paths without control characters. */
 const HOST = /^[\w.:][\w.:%-]*$/
-const PATH = /^\/[\w./-]*$/
+const PATH = /^\/\P{Cc}*$/u
 
 /** Export to mount. */
 export interface Export {
     host: string
     port: number
     path: string
+    /** Command for NFSv4, which only the NFS server of the kernel supports. */
+    mountCommandV4?: string | null
 }
 
 /** What decides whether this process can mount. */
@@ -39,16 +41,30 @@ export function thisMachine(): Machine {
 }
 
 /** Returns the program that mounts an export at an absolute path, and its arguments. Throws if they could be others. */
-export function mountCommand({ host, port, path }: Export, target: string, platform: string): [string, ...string[]] {
+export function mountCommand(source: Export, target: string, platform: string): [string, ...string[]] {
+    const { host, port, path } = source
     if (!HOST.test(host) || !PATH.test(path)) {
         throw new UnexpectedResponseError('the server named an NFS export with invalid characters')
     }
     // In `host:path`, an IPv6 address needs brackets.
-    const source = `${host.includes(':') ? `[${host}]` : host}:${path}`
+    const device = `${host.includes(':') ? `[${host}]` : host}:${path}`
     const isMac = platform === 'darwin'
-    const ports = `port=${port},mountport=${port}`
-    const options = `vers=3,tcp,${isMac ? 'nolocks' : 'nolock'},${ports},${SAFETY_OPTIONS}`
-    return isMac ? ['mount_nfs', '-o', options, source, target] : ['mount', '-t', 'nfs', '-o', options, source, target]
+    const linux = (type: string, options: string): [string, ...string[]] => {
+        return ['mount', '-t', type, '-o', options + SAFETY_OPTIONS, device, target]
+    }
+    const mac = (options: string): [string, ...string[]] => [
+        'mount_nfs',
+        '-o',
+        options + SAFETY_OPTIONS,
+        device,
+        target,
+    ]
+    if (source.mountCommandV4 != null) {
+        // The kernel accepts only requests from ports below 1024, and tells its other ports by rpcbind.
+        return isMac ? mac('vers=3,tcp,resvport,') : linux('nfs4', '')
+    }
+    const ports = `port=${port},mountport=${port},`
+    return isMac ? mac(`vers=3,tcp,nolocks,${ports}`) : linux('nfs', `vers=3,tcp,nolock,${ports}`)
 }
 
 /** Returns the program that unmounts a path, and its arguments. A lazy unmount does not wait for open files. */

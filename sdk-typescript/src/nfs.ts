@@ -60,7 +60,7 @@ export class NFSService {
         return this.#exported.host
     }
 
-    /** TCP port of NFS and MOUNT. */
+    /** TCP port of NFS. */
     get port(): number {
         return this.#exported.port
     }
@@ -73,6 +73,11 @@ export class NFSService {
     /** Command that mounts the workspace at `/mnt` on Linux. It needs root. */
     get mountCommand(): string {
         return this.#exported.mountCommand
+    }
+
+    /** Command that mounts the workspace at `/mnt` on Linux by NFSv4. Only the server of the kernel supports that. */
+    get mountCommandV4(): string | undefined {
+        return this.#exported.mountCommandV4 ?? undefined
     }
 
     /** Command that mounts the workspace at `/mnt` on macOS. */

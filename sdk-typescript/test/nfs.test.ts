@@ -38,7 +38,12 @@ test('mount commands have the options of the server, and give programs of the wo
         mountCommand({ ...EXPORT, host: 'fd00::1' }, '/mnt', 'darwin').join(' '),
         `mount_nfs -o vers=3,tcp,nolocks,${options} [fd00::1]:/sbx-1.0123456789abcdef /mnt`,
     )
-    for (const invalid of [{ host: '-oloop' }, { host: 'a b' }, { path: 'sbx-1' }, { path: '/a b' }]) {
+    const system = { ...EXPORT, port: 2049, path: "/it's data", mountCommandV4: 'mount -t nfs4 …' }
+    assert.deepEqual(mountCommand(system, '/mnt', 'linux'), [
+        ...['mount', '-t', 'nfs4', '-o', 'nosuid,nodev', "10.0.0.1:/it's data", '/mnt'],
+    ])
+    assert.equal(mountCommand(system, '/mnt', 'darwin')[2], 'vers=3,tcp,resvport,nosuid,nodev')
+    for (const invalid of [{ host: '-oloop' }, { host: 'a b' }, { path: 'sbx-1' }, { path: '/a\nb' }]) {
         const source = { ...EXPORT, ...invalid }
         assert.throws(() => mountCommand(source, '/mnt', 'linux'), { name: 'UNEXPECTED_RESPONSE' })
     }

@@ -9,6 +9,7 @@ import sys
 from typing import List, NamedTuple, Sequence
 
 from .errors import MountError, UnexpectedResponseError
+from .types import NfsInfo
 
 HELPER_DIRECTORIES = ("/sbin", "/usr/sbin", "/usr/local/sbin", "/run/current-system/sw/bin")
 """Directories in which `mount` looks for its helpers."""
@@ -17,7 +18,10 @@ SAFETY_OPTIONS = "nosuid,nodev"
 """A workspace has files of programs that are not trusted: they get no rights, and are no devices."""
 
 HOST = re.compile(r"[\w.:][\w.:%-]*", re.ASCII)
-PATH = re.compile(r"/[\w./-]*", re.ASCII)
+"""Hosts that are no options of `mount`."""
+
+PATH = re.compile(r"/[^\x00-\x1f\x7f-\x9f]*")
+"""Paths without control characters."""
 
 
 class Machine(NamedTuple):
@@ -34,15 +38,21 @@ def this_machine() -> Machine:
     return Machine(sys.platform, hasattr(os, "geteuid") and os.geteuid() == 0, has_helper)
 
 
-def mount_command(host: str, port: int, path: str, target: str, platform: str) -> List[str]:
+def mount_command(info: NfsInfo, target: str, platform: str) -> List[str]:
     """Returns the command that mounts an export at an absolute path. Raises if its words could be options."""
-    if not (HOST.fullmatch(host) and PATH.fullmatch(path)):
+    if not (HOST.fullmatch(info.host) and PATH.fullmatch(info.path)):
         raise UnexpectedResponseError("the server named an NFS export with invalid characters")
     # In `host:path`, an IPv6 address needs brackets.
-    source = f"[{host}]:{path}" if ":" in host else f"{host}:{path}"
+    source = f"[{info.host}]:{info.path}" if ":" in info.host else f"{info.host}:{info.path}"
     is_mac = platform == "darwin"
-    options = f"vers=3,tcp,{'nolocks' if is_mac else 'nolock'},port={port},mountport={port},{SAFETY_OPTIONS}"
-    return [*(["mount_nfs"] if is_mac else ["mount", "-t", "nfs"]), "-o", options, source, target]
+    if info.mount_command_v4 is not None:
+        # The kernel accepts only requests from ports below 1024, and tells its other ports by rpcbind.
+        kind, options = "nfs4", "vers=3,tcp,resvport," if is_mac else ""
+    else:
+        kind, locks = "nfs", "nolocks" if is_mac else "nolock"
+        options = f"vers=3,tcp,{locks},port={info.port},mountport={info.port},"
+    program = ["mount_nfs"] if is_mac else ["mount", "-t", kind]
+    return [*program, "-o", options + SAFETY_OPTIONS, source, target]
 
 
 def unmount_command(target: str, platform: str, lazy: bool) -> List[str]:
@@ -64,10 +74,10 @@ def check_machine(command: Sequence[str], machine: Machine) -> None:
         raise MountError(f"only root may {command[0]} on Linux", hint=f"run: sudo {line}", command=line)
 
 
-def mount(host: str, port: int, path: str, directory: str) -> None:
+def mount(info: NfsInfo, directory: str) -> None:
     """Mounts an export. The directory is created if it is missing."""
     target, machine = os.path.abspath(directory), this_machine()
-    command = mount_command(host, port, path, target, machine.platform)
+    command = mount_command(info, target, machine.platform)
     check_machine(command, machine)
     os.makedirs(target, mode=0o700, exist_ok=True)
     run_command(command)

@@ -67,7 +67,7 @@ class NFSService:
 
     @property
     def port(self) -> int:
-        """TCP port of NFS and MOUNT."""
+        """TCP port of NFS."""
         return self._exported().port
 
     @property
@@ -79,6 +79,11 @@ class NFSService:
     def mount_command(self) -> str:
         """Command that mounts the workspace at `/mnt` on Linux. It needs root."""
         return self._exported().mount_command
+
+    @property
+    def mount_command_v4(self) -> Optional[str]:
+        """Command that mounts the workspace at `/mnt` on Linux by NFSv4; `None` unless the kernel is the server."""
+        return self._exported().mount_command_v4
 
     @property
     def mount_command_macos(self) -> str:
@@ -93,7 +98,7 @@ class NFSService:
         from .._mount import mount
 
         info, directory = self._exported(), os.fspath(path)
-        in_thread(mount, info.host, info.port, info.path, directory)
+        in_thread(mount, info, directory)
         return NFSMount(directory)
 
     def unmount(self, path: Path, *, lazy: bool = False) -> None:
