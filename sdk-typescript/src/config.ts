@@ -22,9 +22,9 @@ export type WebSocketConstructor = new (url: string) => WebSocket
 /** Configuration of a client. Durations are in milliseconds. */
 export interface ClientConfig {
     /** URL of the server. Default: `WORKSPACE_API_URL`, or `http://127.0.0.1:8080`. */
-    apiUrl?: string
+    apiUrl?: string | undefined
     /** Key or token. Default: `WORKSPACE_API_KEY`. */
-    apiKey?: string
+    apiKey?: string | undefined
     /** Timeout of a call, with its retries; 0 for none. Default: 30000. */
     timeout?: number
     /** Maximum number of retries of a request. Default: 3. */
@@ -53,23 +53,22 @@ export interface ClientConfig {
     WebSocket?: WebSocketConstructor
 }
 
+type Defaulted =
+    | 'apiUrl'
+    | 'apiKey'
+    | 'timeout'
+    | 'retries'
+    | 'retryDelay'
+    | 'retryBackoff'
+    | 'maxRetryDelay'
+    | 'idleTimeout'
+    | 'reconnectTimeout'
+    | 'fetch'
+
+type DefaultedFields = { [Name in Defaulted]: NonNullable<ClientConfig[Name]> }
+
 /** Configuration with all defaults. */
-export interface ResolvedConfig
-    extends Required<
-        Pick<
-            ClientConfig,
-            | 'apiUrl'
-            | 'apiKey'
-            | 'timeout'
-            | 'retries'
-            | 'retryDelay'
-            | 'retryBackoff'
-            | 'maxRetryDelay'
-            | 'idleTimeout'
-            | 'reconnectTimeout'
-            | 'fetch'
-        >
-    > {
+export interface ResolvedConfig extends DefaultedFields {
     headers: Record<string, string>
     logger: ((entry: LogEntry) => void) | undefined
     WebSocket: WebSocketConstructor | undefined

@@ -74,9 +74,10 @@ export class SandboxService {
         this.#transport = transport
     }
 
-    /** Creates a sandbox, and waits until it is running. */
-    async create(params: CreateSandboxParams, options: IdempotentOptions = {}): Promise<Sandbox> {
-        const request = { json: params, isIdempotent: true, patience: 'long' } as const
+    /** Creates a sandbox, of the template `base` by default, and waits until it is running. */
+    async create(params: CreateSandboxParams = {}, options: IdempotentOptions = {}): Promise<Sandbox> {
+        const json = { ...params, template: params.template ?? 'base' }
+        const request = { json, isIdempotent: true, patience: 'long' } as const
         return this.#handle(await this.#transport.json('POST sandboxes', request, options))
     }
 
@@ -254,9 +255,12 @@ type UpdatingMethods = {
     [Name in keyof Pick<SandboxService, (typeof UPDATING)[number]>]: WithoutId<SandboxService[Name], Sandbox>
 }
 
+/** Fields as the server sends them: those without a value are absent, and never null. */
+type Present<Fields> = { readonly [Name in keyof Fields]: Exclude<Fields[Name], null> }
+
 /** Fields of a sandbox, and the methods of the service with its id. */
 // eslint-disable-next-line @typescript-eslint/no-unsafe-declaration-merging -- the constructor assigns all fields
-export interface Sandbox extends Readonly<Omit<Wire.Sandbox, 'state' | 'nfs'>>, SharedMethods, UpdatingMethods {
+export interface Sandbox extends Present<Omit<Wire.Sandbox, 'state' | 'nfs'>>, SharedMethods, UpdatingMethods {
     readonly state: SandboxState
     /** Deletes the sandbox and all its processes. Returns what is left of it, if anything is. */
     delete(options?: DeleteOptions): Promise<Wire.DeleteSandboxResult | undefined>
