@@ -13,3 +13,4 @@ node_modules/.bin/tsc --project test/tsconfig.json
 node_modules/.bin/typedoc --emit none --logLevel Warn
 node_modules/.bin/eslint --max-warnings 0 .
 node_modules/.bin/prettier --log-level warn --check . ../examples/typescript
+node_modules/.bin/prettier --log-level warn --config .prettierrc.json --check ../bench/harness/sdk_lines/*.ts

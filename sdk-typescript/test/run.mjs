@@ -124,6 +124,11 @@ async function compile() {
         entryPoints: scripts.map((name) => join(examples, name)),
         outdir: join(sdk, 'build/examples'),
     })
+    await build({
+        ...options,
+        entryPoints: [join(root, 'bench/harness/sdk_lines/workspace.ts')],
+        outdir: join(sdk, 'build/comparison'),
+    })
 }
 
 await compile()
