@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import Any, Callable, List
+import time
+from typing import Any, Callable, List, Literal
 from urllib.parse import urlsplit
 
 Plan = Callable[[int], int]
-"""Returns the number of bytes of a response to pass before the connection is cut, by the number of the connection."""
+"""Returns the number of bytes of a response to pass before the fault, by the number of the connection."""
+
+Fault = Literal["reset", "truncated", "delayed"]
+"""Fault of a connection: it is closed with a reset or in order, or passes the rest of its bytes after a delay."""
+
+DELAY = 0.003
 
 UNLIMITED = 1 << 62
 
 
 class Proxy:
-    """Proxy in front of a server. `plan` limits each connection; `abort` closes it with a reset."""
+    """Proxy in front of a server. `plan` says when the `fault` of each connection happens."""
 
-    def __init__(self, url: str, plan: Plan = lambda _: UNLIMITED, abort: bool = True, piece: int = 65536) -> None:
+    def __init__(self, url: str, plan: Plan = lambda _: UNLIMITED, fault: Fault = "reset", piece: int = 65536) -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
         assert parts.port is not None
         self._target = (parts.hostname, parts.port)
-        self._abort, self._piece = abort, piece
+        self._fault, self._piece = fault, piece
         self.plan = plan
         self.connections = 0
         self.passed: List[int] = []
@@ -57,6 +63,8 @@ class Proxy:
                 return
             number, self.connections = self.connections, self.connections + 1
             upstream = socket.create_connection(self._target)
+            for connection in (client, upstream):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open += [client, upstream]
             self._start(self._pass_requests, client, upstream)
             self._start(self._pass_responses, upstream, client, self.plan(number))
@@ -86,10 +94,13 @@ class Proxy:
                     break
                 client.sendall(data)
                 passed += len(data)
+                if passed == limit and self._fault == "delayed":
+                    time.sleep(DELAY)
+                    limit = UNLIMITED
         except OSError:
             pass
         self.passed.append(passed)
-        end(client, abort=self._abort and passed >= limit)
+        end(client, abort=self._fault == "reset" and passed >= limit)
         end(upstream, abort=True)
 
 

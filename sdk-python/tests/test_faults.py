@@ -8,7 +8,7 @@ from typing import Any, List
 import pytest
 
 import workspace_sdk
-from proxy import UNLIMITED, Proxy
+from proxy import UNLIMITED, Fault, Proxy
 from server import TestServer
 from workspace_sdk import OutputEvent
 from workspace_sdk.errors import ServerUnreachableError, WorkspaceError
@@ -44,26 +44,26 @@ def response_size(server: TestServer, box: Sandbox, command_id: str) -> int:
     return proxy.passed[0]
 
 
-@pytest.mark.parametrize("abort", [True, False], ids=["reset", "truncated"])
-def test_a_stream_that_is_cut_at_any_byte_has_neither_gaps_nor_repeats(
-    server: TestServer, box: Sandbox, abort: bool
+@pytest.mark.parametrize("fault", ["reset", "truncated", "delayed"])
+def test_a_stream_with_a_fault_at_any_byte_has_neither_gaps_nor_repeats(
+    server: TestServer, box: Sandbox, fault: Fault
 ) -> None:
     command_id = box.process.start(COMMAND).wait().command_id
     size = response_size(server, box, command_id)
     assert size > 500
     limits: List[int] = []
-    with Proxy(server.url, lambda _: limits.pop() if limits else UNLIMITED, abort) as proxy:
+    with Proxy(server.url, lambda _: limits.pop() if limits else UNLIMITED, fault) as proxy:
         with impatient(proxy.url, server.key, headers=NO_KEEPALIVE) as client:
             process = process_of(client, box)
             for offset in range(1, size):
-                # Only the first connection is cut.
+                # Only the first connection has the fault.
                 limits.append(offset)
                 events = list(process.output(command_id))
                 assert outputs(events) == [STDOUT, STDERR], offset
                 assert events[-1].type == "exit"
                 text = "".join(event.data for event in events if event.type == "stdout")
                 assert text == STDOUT.decode("utf-8", "replace"), offset
-        assert proxy.connections >= 2 * (size - 200)
+        assert proxy.connections >= (size - 1 if fault == "delayed" else 2 * (size - 200))
 
 
 def test_a_command_is_started_once_although_its_first_responses_are_lost(server: TestServer, box: Sandbox) -> None:
