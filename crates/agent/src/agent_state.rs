@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::Pid;
 use tokio::sync::{Notify, mpsc};
 use workspace_agent_protocol::output::Writer;
@@ -126,7 +127,7 @@ impl AgentState {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     /// Returns the privileges of the agent.

@@ -7,8 +7,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use workspace_agent_protocol::output::{ExitStatus, Frame, Stream, Writer};
 
 /// Maximum size of unstored output in bytes, above which the command blocks.
@@ -98,7 +99,7 @@ pub(crate) enum OutputEvent {
 
 impl UnstoredOutput {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn write(&self, stream: Stream, time: i64, data: &[u8]) {

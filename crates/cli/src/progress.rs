@@ -3,11 +3,11 @@
 use std::fmt;
 use std::io::IsTerminal;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use parking_lot::Mutex;
 use workspace_state::Progress;
 
 /// Delay before a bar is shown.
@@ -29,7 +29,7 @@ impl Bars {
     fn show(&self, what: &'static str, unit: Unit, total: Option<u64>) {
         if self.is_terminal {
             let bar = Bar::start(what, unit, total);
-            drop(self.bar.lock().unwrap_or_else(PoisonError::into_inner).replace(bar));
+            drop(self.bar.lock().replace(bar));
         }
     }
 }
@@ -117,13 +117,13 @@ impl Progress for Bars {
         if !self.is_terminal {
             return;
         }
-        if let Some(bar) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(bar) = &*self.bar.lock() {
             bar.bar.inc(by);
         }
     }
 
     fn end(&self) {
-        drop(self.bar.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.bar.lock().take());
     }
 }
 

@@ -36,9 +36,10 @@ mod update;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::{Instant, timeout_at};
@@ -263,7 +264,7 @@ impl Projects {
 
     /// Returns the lock of the newest snapshot of a view. Clears the cache of snapshots if it is full.
     fn view_lock(&self, project: &str, view: ViewKey) -> ViewLock {
-        let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bases = self.bases.lock();
         if bases.len() >= VIEWS_MAX {
             // Locks that are held stay alive. Snapshots that are cleared are found again by their tree (`same_view`).
             bases.clear();

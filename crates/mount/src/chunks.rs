@@ -5,10 +5,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, Range};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use workspace_state::{ChunkId, DecodeError, Result, Store, StoreError};
 
 use crate::content::{Content, ExtentRange};
@@ -149,7 +150,7 @@ struct State {
 
 impl Cache {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn contains(&self, id: &ChunkId) -> bool {
@@ -162,7 +163,7 @@ impl Cache {
         loop {
             match state.chunks.get(&id) {
                 Some(Some(chunk)) => return Ok(Arc::clone(chunk)),
-                Some(None) => state = self.loaded.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(None) => self.loaded.wait(&mut state),
                 None => break,
             }
         }

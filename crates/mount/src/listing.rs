@@ -1,7 +1,9 @@
 //! Cache of the listings that the kernel is reading, so that each is computed once and not for every buffer.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::inode::Inode;
 
@@ -24,7 +26,7 @@ pub(crate) struct Listings {
 
 impl Listings {
     fn lock(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<Listing>)>> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cached.lock()
     }
 
     pub(crate) fn get(&self, directory: u64) -> Option<Arc<Listing>> {

@@ -10,10 +10,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use fuser::{INodeNo, Notifier};
+use parking_lot::Mutex;
 
 use crate::chunks::Reader;
 use crate::inode::{Body, Inode};
@@ -70,13 +71,13 @@ impl ReadAhead {
     /// Records a part of a listing: its range of offsets, empty at the end of the listing, and the inode numbers of
     /// its small files.
     pub(crate) fn record_listing(&self, directory: u64, part: Range<u64>, files: &[u64]) {
-        let batch = lock(&self.directories).record_listing(directory, part, files);
+        let batch = self.directories.lock().record_listing(directory, part, files);
         self.schedule(batch);
     }
 
     /// Records a request to read a file from its start.
     pub(crate) fn record_read(&self, file: u64) {
-        let batch = lock(&self.directories).record_read(file);
+        let batch = self.directories.lock().record_read(file);
         self.schedule(batch);
     }
 
@@ -103,10 +104,6 @@ pub(crate) fn can_read_ahead(inode: &Inode) -> bool {
     matches!(&inode.body, Body::File { content, .. } if (1..=FILE_MAX).contains(&content.size()))
 }
 
-fn lock(directories: &Mutex<Directories>) -> MutexGuard<'_, Directories> {
-    directories.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// State of the read-ahead thread, which stores batches in the kernel's page cache.
 struct BatchStore {
     directories: Arc<Mutex<Directories>>,
@@ -119,7 +116,7 @@ impl BatchStore {
     fn store_all(&self, batches: &Receiver<Batch>) {
         for batch in batches {
             for index in batch.files.clone().filter(|index| *index != batch.marker) {
-                let file = lock(&self.directories).unread_file(batch.directory, index);
+                let file = self.directories.lock().unread_file(batch.directory, index);
                 if let Some(file) = file {
                     self.store(file);
                 }

@@ -1,7 +1,9 @@
 //! Table of the inodes that the kernel refers to.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::identity::Identity;
 use crate::inode::{Body, Inode};
@@ -27,7 +29,7 @@ struct Slot {
 
 impl InodeTable {
     fn lock(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 
     pub(crate) fn get(&self, ino: u64) -> Option<Arc<Inode>> {

@@ -1,7 +1,7 @@
 //! Pool of large buffers for requests and replies. Reuse is cheaper than allocation: a newly allocated buffer costs a
 //! page fault for every 4 KiB that are written to it.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 /// Capacity of a large buffer in bytes: the length of the longest request or reply.
 const LARGE_CAPACITY: usize = crate::wire::RECORD_MAX;
@@ -32,7 +32,7 @@ impl BufferPool {
             buffer.reserve_exact(length - buffer.len());
             return;
         }
-        let pooled = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let pooled = self.0.lock().pop();
         let mut large = pooled.unwrap_or_else(|| Vec::with_capacity(LARGE_CAPACITY));
         large.extend_from_slice(buffer);
         *buffer = large;
@@ -43,7 +43,7 @@ impl BufferPool {
         buffer.clear();
         if is_large(buffer.capacity()) {
             let large = std::mem::take(buffer);
-            let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pool = self.0.lock();
             if pool.len() < POOLED_MAX && large.capacity() >= LARGE_CAPACITY {
                 pool.push(large);
             }

@@ -1,7 +1,8 @@
 //! A mutex that is held only to read or change a value: the last lock that a thread takes.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// A mutex that no thread holds while taking another one, so that no two threads can wait for each other.
 ///
@@ -25,11 +26,11 @@ impl<T> LeafMutex<T> {
     #[track_caller]
     pub(crate) fn lock(&self) -> LeafGuard<'_, T> {
         let held = held::Held::new();
-        LeafGuard { guard: self.0.lock().unwrap_or_else(PoisonError::into_inner), _held: held }
+        LeafGuard { guard: self.0.lock(), _held: held }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.0.get_mut()
     }
 }
 

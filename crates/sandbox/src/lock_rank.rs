@@ -55,8 +55,8 @@ impl<G> Ranked<G> {
 #[cfg(debug_assertions)]
 mod held {
     use std::collections::HashMap;
-    use std::sync::{Mutex, PoisonError};
 
+    use parking_lot::Mutex;
     use tokio::task::{self, Id};
 
     use super::LockRank;
@@ -68,7 +68,7 @@ mod held {
     /// Fails if the present task may not wait for a lock of this rank.
     pub(super) fn check(rank: LockRank) {
         let Some(task) = task::try_id() else { return };
-        let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = HELD.lock();
         let last = held.as_ref().and_then(|held| held.get(&task)?.iter().max().copied());
         // A panic that held the mutex would be reported again in each drop.
         drop(held);
@@ -89,19 +89,14 @@ mod held {
         pub(super) fn new(rank: LockRank) -> Self {
             let task = task::try_id();
             if let Some(task) = task {
-                HELD.lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .get_or_insert_default()
-                    .entry(task)
-                    .or_default()
-                    .push(rank);
+                HELD.lock().get_or_insert_default().entry(task).or_default().push(rank);
             }
             Self { rank, task }
         }
 
         pub(super) fn forget(&mut self) {
             let Some(task) = self.task.take() else { return };
-            let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = HELD.lock();
             let Some(held) = held.as_mut() else { return };
             if let Some(ranks) = held.get_mut(&task) {
                 if let Some(index) = ranks.iter().position(|rank| *rank == self.rank) {

@@ -8,8 +8,8 @@ use crate::leaf_mutex::LeafMutex;
 /// Number of entries at which unused ones are removed.
 const SWEEP_THRESHOLD: usize = 256;
 
-/// Locks by id. A lock exists while a caller uses it: the table has at most [`SWEEP_THRESHOLD`] entries, or
-/// twice as many as there are locks in use.
+/// Locks by id. A lock exists while a caller uses it. The table has at most [`SWEEP_THRESHOLD`] entries, or twice the
+/// maximum number of locks that were in use at the same time.
 #[derive(Debug, Default)]
 pub(crate) struct LockTable<L>(LeafMutex<HashMap<String, Weak<L>>>);
 
@@ -32,7 +32,8 @@ impl<L: Default> LockTable<L> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+
+    use parking_lot::Mutex;
 
     use super::*;
 

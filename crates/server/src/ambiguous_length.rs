@@ -8,9 +8,10 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Number of bytes of a line that are kept. Names and values of the headers that matter are shorter.
@@ -35,13 +36,13 @@ impl Framing {
     /// Returns true if the next request has both `Content-Length` and `Transfer-Encoding`. Call it once for each request,
     /// in their order.
     pub(crate) fn is_next_ambiguous(&self) -> bool {
-        let mut requests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.0.lock();
         requests.handled += 1;
         requests.ambiguous == Some(requests.handled)
     }
 
     fn receive(&self, bytes: &[u8]) {
-        let mut requests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.0.lock();
         let Requests { parser, received, ambiguous, .. } = &mut *requests;
         parser.receive(bytes, |is_ambiguous| {
             *received += 1;

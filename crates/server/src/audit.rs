@@ -7,12 +7,13 @@
 mod file;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use regex_lite::Regex;
 use serde_json::{Map, Value, json};
 
@@ -147,7 +148,7 @@ impl Audit {
     pub fn close(&self) {
         // An error means that the writer has already ended.
         let _ = self.shared.sender.send(Message::Close);
-        let writer = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let writer = self.shared.writer.lock().take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
             tracing::error!("audit log writer failed");
         }

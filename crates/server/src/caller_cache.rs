@@ -1,9 +1,9 @@
 //! Cache of callers by their key.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use workspace_catalog::{ApiKey, Catalog};
 
@@ -48,7 +48,7 @@ impl CallerCache {
         reference: KeyReference,
     ) -> Result<Option<Caller>, ApiError> {
         let revocations = {
-            let cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let cached = self.inner.lock();
             if let Some((caller, at)) = cached.callers.get(&reference)
                 && at.elapsed() < CACHE_LIFETIME
             {
@@ -67,7 +67,7 @@ impl CallerCache {
     }
 
     fn insert(&self, reference: KeyReference, caller: &Caller, revocations: u64) {
-        let mut cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.inner.lock();
         if cached.revocations != revocations {
             return;
         }
@@ -79,7 +79,7 @@ impl CallerCache {
 
     /// Removes a key that was revoked.
     pub(crate) fn remove(&self, key_id: &str) {
-        let mut cached = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.inner.lock();
         cached.revocations += 1;
         cached.callers.retain(|_, (caller, _)| caller.key_id != key_id);
         drop(cached);
@@ -117,7 +117,7 @@ mod tests {
     fn a_lookup_that_began_before_a_revocation_is_not_cached() {
         let caller = caller(Role::User);
         let cache = CallerCache::default();
-        let count = || cache.inner.lock().unwrap().callers.len();
+        let count = || cache.inner.lock().callers.len();
         for reference in [KeyReference::Hash("0".into()), KeyReference::Id("key-1".into())] {
             cache.insert(reference, &caller, 0);
         }

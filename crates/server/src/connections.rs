@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -133,7 +134,7 @@ impl Connections {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Registers a connection, and closes an idle unauthenticated one if a limit is reached. Returns `None` if a limit

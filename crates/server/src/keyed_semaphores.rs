@@ -1,8 +1,9 @@
 //! Semaphores by key. A semaphore that is not in use is removed when a semaphore is next requested.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Semaphores with the same number of permits, one per key, such as the name of an owner or the id of a terminal.
@@ -25,7 +26,7 @@ impl KeyedSemaphores {
 
     /// Returns the semaphore of a key.
     pub(crate) fn semaphore(&self, key: &str) -> Arc<Semaphore> {
-        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_key = self.by_key.lock();
         // Permits and waiting tasks hold a reference to their semaphore.
         by_key.retain(|_, semaphore| Arc::strong_count(semaphore) > 1);
         let semaphore =
@@ -53,7 +54,7 @@ mod tests {
             drop(permits.semaphore(&key.to_string()).try_acquire_owned().unwrap());
         }
         let _held = permits.semaphore("a").try_acquire_owned().unwrap();
-        assert!(permits.by_key.lock().unwrap().len() <= 2);
+        assert!(permits.by_key.lock().len() <= 2);
         assert_eq!(permits.semaphore("a").available_permits(), 1);
         assert_eq!(permits.semaphore("b").available_permits(), 2);
     }

@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// Upper bounds of the buckets of a histogram in seconds.
 const BUCKETS: [f64; 12] = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
@@ -41,27 +43,27 @@ pub(crate) struct Histogram {
 impl Metrics {
     /// Counts a request. `endpoint` must be the pattern of a route: each raw path would create a time series.
     pub fn record_request(&self, endpoint: &str, status: u16, duration: Duration) {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock();
         *requests.total.entry((endpoint.to_owned(), status)).or_default() += 1;
         requests.durations.entry(endpoint.to_owned()).or_default().observe(duration.as_secs_f64());
     }
 
     /// Counts an error response by the name of its code.
     pub fn record_error(&self, code: &'static str) {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = self.requests.lock();
         *requests.errors.entry(code).or_default() += 1;
     }
 
     /// Adds a function that appends metrics. It is called for each scrape.
     pub fn add_collector(&self, collector: impl Fn(&mut String) + Send + Sync + 'static) {
-        self.collectors.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(collector));
+        self.collectors.lock().push(Box::new(collector));
     }
 
     /// Renders all metrics in the text format.
     pub fn render(&self) -> String {
         let mut text = String::new();
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).render(&mut text);
-        for collector in self.collectors.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        self.requests.lock().render(&mut text);
+        for collector in self.collectors.lock().iter() {
             collector(&mut text);
         }
         text

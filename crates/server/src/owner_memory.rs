@@ -1,8 +1,9 @@
 //! Memory budgets per owner: for responses that are complete in memory until they have been sent, for uploads until they
 //! are snapshots, and for transfers to and from sandboxes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use workspace_sandbox::{MemoryGuard, TransferMemory};
 use workspace_state::MemoryBudget;
@@ -103,7 +104,7 @@ impl From<MemoryReservation> for ImportMemory {
 
 impl MemoryBudget for ImportMemory {
     fn take(&self, bytes: u64) -> bool {
-        let mut reservation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reservation = self.0.lock();
         usize::try_from(bytes).is_ok_and(|bytes| reservation.grow_by(bytes))
     }
 }

@@ -4,11 +4,11 @@
 //! ([`Class::ClientError`]), so that invalid requests are limited, too.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::response::Response;
+use parking_lot::Mutex;
 use workspace_api::error_codes;
 
 use crate::error::ApiError;
@@ -191,7 +191,7 @@ impl Limiter {
         now: Instant,
         action: impl FnOnce(&mut Bucket) -> Decision,
     ) -> Decision {
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets.lock();
         let key = (client.to_owned(), class);
         if buckets.len() >= BUCKETS_MAX && !buckets.contains_key(&key) {
             evict(&mut buckets, now);
@@ -331,9 +331,9 @@ mod tests {
         for number in 0..BUCKETS_MAX + 100 {
             limiter.take_at(&number.to_string(), Class::Other, 10, start);
         }
-        assert_eq!(limiter.buckets.lock().unwrap().len(), BUCKETS_MAX);
+        assert_eq!(limiter.buckets.lock().len(), BUCKETS_MAX);
         limiter.take_at("later", Class::Other, 10, start + Duration::from_secs(60));
-        assert_eq!(limiter.buckets.lock().unwrap().len(), 1);
+        assert_eq!(limiter.buckets.lock().len(), 1);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 mod sandboxes;
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex as SyncMutex;
 use tokio::sync::Mutex;
 use workspace_api::system::{ReadinessCheck, ReadinessReport};
 
@@ -34,7 +35,7 @@ impl Readiness {
         F: Future<Output = Result<String, String>> + Send + 'static,
     {
         let check: Check = Arc::new(move || Box::pin(check()));
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner).push((name, check));
+        self.checks.lock().push((name, check));
     }
 
     /// Runs the checks, or returns the cached report.
@@ -51,7 +52,7 @@ impl Readiness {
     }
 
     async fn run_checks(&self) -> ReadinessReport {
-        let list = self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let list = self.checks.lock().clone();
         let mut checks = Vec::new();
         for (name, check) in list {
             let result = tokio::time::timeout(TIMEOUT, check()).await;

@@ -7,9 +7,10 @@
 //! [`Service::rebase_if_quiet`]: workspace_sandbox::Service::rebase_if_quiet
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use workspace_catalog::CompletionState;
@@ -150,7 +151,7 @@ impl RefusedChangeReverts {
         };
         let merge = move |files: RebaseFiles| reversion.clone().decide(files);
         let reverted = sandboxes.rebase_if_quiet(id, &base, merge).await;
-        let mut made = std::mem::take(&mut *made.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut made = std::mem::take(&mut *made.lock());
         if let Ok(QuietRebase::Rebased(Rebase::Done(result, _))) = &reverted {
             // The earlier ones are of attempts that failed.
             if let Some(made) = made.pop() {
@@ -206,7 +207,7 @@ impl Reversion {
         let input = RevertInput { workspace: self.sandbox, base: base.snapshot, theirs, new };
         match self.projects.revert(&self.refused, input).await {
             Ok(Some(files)) => {
-                self.made.lock().unwrap_or_else(PoisonError::into_inner).push(files.base);
+                self.made.lock().push(files.base);
                 let reverted = RevertedChanges::new(self.refused.completion, files.reverted, files.kept);
                 let base = ProjectBase { snapshot: files.base, reverted: Some(reverted), ..base };
                 let snapshot = files.snapshot;

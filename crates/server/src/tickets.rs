@@ -4,11 +4,11 @@
 //! history. A ticket in a URL is worthless once it was used, and soon if it was not.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
 
 use crate::key_hash;
 
@@ -76,7 +76,7 @@ impl Tickets {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(TicketError::Random)?;
         let text = format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(random));
-        let mut issued = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut issued = self.0.lock();
         issued.retain(|_, one| now < one.expires);
         let of_owner = issued.values().filter(|one| one.ticket.owner == ticket.owner).count();
         if of_owner >= TICKETS_PER_OWNER_MAX || issued.len() >= TICKETS_MAX {
@@ -87,7 +87,7 @@ impl Tickets {
     }
 
     fn redeem_at(&self, text: &str, sandbox: &str, pty: &str, now: Instant) -> Option<Ticket> {
-        let issued = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key_hash::hash(text))?;
+        let issued = self.0.lock().remove(&key_hash::hash(text))?;
         let is_valid = now < issued.expires && issued.ticket.sandbox == sandbox && issued.ticket.pty == pty;
         is_valid.then_some(issued.ticket)
     }
@@ -154,7 +154,7 @@ mod tests {
         assert!(tickets.issue_at(ticket("a"), start).is_ok());
         assert!(tickets.issue_at(ticket("a"), start).is_err());
         assert!(tickets.issue_at(ticket("a"), start + TICKET_LIFETIME).is_ok());
-        assert_eq!(tickets.0.lock().unwrap().len(), 1, "expired tickets are forgotten");
+        assert_eq!(tickets.0.lock().len(), 1, "expired tickets are forgotten");
     }
 
     #[test]

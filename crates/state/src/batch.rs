@@ -7,7 +7,9 @@
 
 use std::collections::HashSet;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
@@ -258,7 +260,7 @@ impl Batch {
             state = self.spill(state)?;
         }
         while state.running_spills > 0 {
-            state = self.spill_finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.spill_finished.wait(&mut state);
         }
         self.drop_stored(&mut state)?;
         Ok(state)
@@ -279,7 +281,7 @@ impl Batch {
         let mut state = self.lock();
         // The records of a running spill are no longer in the buffer, and not completely in their pack.
         while state.running_spills > 0 && find_in_packs(&state.bulk, kind, id).is_some() {
-            state = self.spill_finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.spill_finished.wait(&mut state);
         }
         let in_flight = state
             .in_flight
@@ -304,7 +306,7 @@ impl Batch {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -354,7 +356,7 @@ impl State {
 impl Drop for Batch {
     /// Deletes packs that were never handed to a commit.
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.get_mut();
         for pack in &state.bulk {
             // Garbage collection removes a pack that could not be deleted here.
             drop(std::fs::remove_file(self.store.inner.packs.path(pack.number)));

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Cache of values with weights. If an insertion would make the young generation heavier than the budget, the young
 /// generation becomes the old one, and the former old one is dropped. A hit in the old generation moves the entry to
@@ -28,7 +29,7 @@ impl<K: Hash + Eq + Copy, V: Clone, H: BuildHasher + Default> Cache<K, V, H> {
     }
 
     pub(crate) fn get(&self, key: &K) -> Option<V> {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.generations.lock();
         if let Some((value, _)) = generations.young.get(key) {
             return Some(value.clone());
         }
@@ -38,14 +39,14 @@ impl<K: Hash + Eq + Copy, V: Clone, H: BuildHasher + Default> Cache<K, V, H> {
     }
 
     pub(crate) fn insert(&self, key: K, value: V, weight: usize) {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = self.generations.lock();
         generations.insert(key, value, weight, self.budget);
     }
 
     /// Returns the number of entries.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let generations = self.generations.lock();
         generations.young.len() + generations.old.len()
     }
 }

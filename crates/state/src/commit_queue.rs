@@ -1,11 +1,12 @@
 //! Commit queue for group commits: one thread, the leader, commits the requests of all waiting threads together.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::commit_options::Durability;
 use crate::error::Result;
 use crate::log_record::Change;
-use crate::mutex::lock;
 use crate::new_objects::NewObjects;
 
 /// Commit queue of one store in this process. At most one thread at a time is the leader.
@@ -61,7 +62,7 @@ impl CommitWaiter {
     }
 
     fn set(&self, status: WaiterStatus) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.status = status;
         if state.is_sleeping {
             self.changed.notify_one();
@@ -70,12 +71,12 @@ impl CommitWaiter {
 
     /// Waits for the result; `None` if this thread must become the leader.
     pub(crate) fn wait(&self) -> Option<Result<()>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         loop {
             match std::mem::take(&mut state.status) {
                 WaiterStatus::Waiting => {
                     state.is_sleeping = true;
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    self.changed.wait(&mut state);
                 }
                 WaiterStatus::Lead => return None,
                 WaiterStatus::Done(result) => return Some(result),
@@ -87,19 +88,19 @@ impl CommitWaiter {
 impl CommitQueue {
     /// Adds a request. Returns true if there is no leader, so that the calling thread must become it.
     pub(crate) fn push(&self, request: CommitRequest) -> bool {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         queue.waiting.push(request);
         !std::mem::replace(&mut queue.has_leader, true)
     }
 
     /// Takes all waiting requests, for the leader.
     pub(crate) fn take_group(&self) -> Vec<CommitRequest> {
-        std::mem::take(&mut lock(&self.queue).waiting)
+        std::mem::take(&mut self.queue.lock().waiting)
     }
 
     /// Makes the thread of the first request in the queue the next leader, if there is a request.
     pub(crate) fn pass_lead(&self) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         match queue.waiting.first() {
             Some(next) => next.waiter.set(WaiterStatus::Lead),
             None => queue.has_leader = false,

@@ -10,7 +10,9 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::byte_lock;
 use crate::error::{IoContext, Result};
@@ -53,7 +55,7 @@ impl GcGuards {
     }
 
     fn acquire(self: &Arc<Self>, epoch: u64) -> Result<Guard> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         if !held.contains_key(&epoch) {
             byte_lock::share(&self.file, epoch).context("lock", &self.path)?;
         }
@@ -62,7 +64,7 @@ impl GcGuards {
     }
 
     fn release(&self, epoch: u64) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let Some(count) = held.get_mut(&epoch) else { return };
         *count -= 1;
         if *count == 0 {

@@ -87,7 +87,6 @@ mod log;
 mod log_record;
 mod log_scan;
 mod log_state;
-mod mutex;
 mod new_objects;
 mod new_root;
 mod node;

@@ -1,8 +1,10 @@
 //! Waits for locks. A wait that takes longer than a second is reported by a notice (an event for users, `notice.rs`).
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::lock_holder;
 use crate::notice::{self, Notice};
@@ -122,7 +124,7 @@ impl Drop for WriteWait<'_> {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Body of the watcher thread.
@@ -140,8 +142,7 @@ impl Shared {
                 self.send_notice();
                 state = self.lock();
             }
-            let waited = self.stopped.wait_timeout(state, POLL_INTERVAL);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.stopped.wait_for(&mut state, POLL_INTERVAL);
         }
     }
 

@@ -7,17 +7,17 @@
 mod writer;
 
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Condvar, Mutex};
 
 use heed::RwTxn;
+use parking_lot::{Condvar, Mutex};
 
 use crate::error::{IoContext, Result};
 use crate::failpoint;
 use crate::index::Index;
 use crate::log_record::LogPosition;
 use crate::log_state::LogState;
-use crate::mutex::lock;
 use crate::pack::{PACK_HEADER_LEN, Packs, Role};
 use crate::record::{self, Compression, Kind};
 
@@ -49,17 +49,17 @@ struct SyncState {
 impl Log {
     /// Returns the end of the part of the log that is known to be on disk.
     pub(crate) fn durable_end(&self) -> LogPosition {
-        lock(&self.sync).synced_to
+        self.sync.lock().synced_to
     }
 
     /// Returns true if a sync has failed, or a commit has panicked. It is unknown which data is on disk since then.
     pub(crate) fn has_failed(&self) -> bool {
-        lock(&self.sync).has_failed
+        self.sync.lock().has_failed
     }
 
     /// Makes all later writes of this process fail, because a sync has failed or a commit has panicked.
     pub(crate) fn poison(&self) {
-        let mut sync = lock(&self.sync);
+        let mut sync = self.sync.lock();
         sync.has_failed = true;
         sync.is_running = false;
         self.synced.notify_all();

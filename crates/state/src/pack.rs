@@ -13,8 +13,9 @@ use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{IoContext, Result, StoreError};
@@ -112,7 +113,7 @@ impl Packs {
         file.write_all_at(&header, 0).context("write", &new)?;
         fs::rename(&new, &path).context("rename", &new)?;
         // An abandoned pack, which was never used, may have had the same number.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&pack);
+        self.open.lock().remove(&pack);
         Ok(file)
     }
 
@@ -127,7 +128,7 @@ impl Packs {
 
     /// Opens a pack for reading, through the cache.
     pub(crate) fn open(&self, pack: u32) -> std::io::Result<Arc<File>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         if let Some(file) = open.get(&pack) {
             return Ok(Arc::clone(file));
         }
@@ -143,7 +144,7 @@ impl Packs {
 
     /// Removes a pack that the index no longer refers to. Processes that have the file open can still read it.
     pub(crate) fn remove(&self, pack: u32) -> Result<()> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&pack);
+        self.open.lock().remove(&pack);
         remove_if_exists(&self.path(pack))
     }
 

@@ -12,8 +12,8 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -22,7 +22,6 @@ use crate::error::{IoContext, Result, StoreError};
 use crate::file_ops::remove_if_exists;
 use crate::id::{PinId, SnapshotId};
 use crate::log_record::Change;
-use crate::mutex::lock;
 use crate::pin::Pin;
 use crate::pin_store::is_locked;
 use crate::snapshot::Snapshot;
@@ -58,12 +57,12 @@ struct HeldLock {
 impl ProcessLock {
     /// Excludes other threads that abandon pending snapshots or end their pending state.
     fn lock_transition(&self) -> MutexGuard<'_, ()> {
-        lock(&self.transition)
+        self.transition.lock()
     }
 
     /// Returns the id of this process. Takes the lock in `directory` first if it is not held yet.
     fn process(&self, directory: &Path) -> Result<PinId> {
-        let mut held = lock(&self.held);
+        let mut held = self.held.lock();
         if let Some(held) = &*held {
             return Ok(held.process);
         }

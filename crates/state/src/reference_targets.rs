@@ -6,7 +6,8 @@
 //! store has another id, because another process has committed, all references are read again.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::id::SnapshotId;
 use crate::log_record::Change;
@@ -33,7 +34,7 @@ struct Targets {
 
 impl ReferenceTargets {
     fn lock(&self) -> MutexGuard<'_, Option<Targets>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns true if no reference points to a snapshot after this commit; false if one may, or if the targets after

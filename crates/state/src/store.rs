@@ -31,8 +31,9 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::cache::Cache;
@@ -288,6 +289,6 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // After a failure, the index is not marked clean: the first open after a reboot rebuilds it.
         drop(self.close_cleanly());
-        OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
+        OPEN.lock().remove(&self.path);
     }
 }

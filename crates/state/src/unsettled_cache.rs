@@ -5,7 +5,8 @@
 //! row is *settled*: they are moved into their tables (`unsettled_rows.rs`).
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::RwLock;
+
+use parking_lot::RwLock;
 
 use crate::child_objects::ObjectId;
 use crate::codec::{DecodeError, Decoded, Reader, Write};

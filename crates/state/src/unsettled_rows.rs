@@ -11,7 +11,6 @@
 
 use std::collections::HashSet;
 use std::ops::Bound;
-use std::sync::PoisonError;
 
 use heed::{PutFlags, RoTxn, RwTxn};
 
@@ -96,12 +95,12 @@ impl Index {
             return Ok(T::default());
         }
         {
-            let rows = self.unsettled_cache.rows.read().unwrap_or_else(PoisonError::into_inner);
+            let rows = self.unsettled_cache.rows.read();
             if rows.covers(&state) {
                 return Ok(query(&rows));
             }
         }
-        let mut rows = self.unsettled_cache.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.unsettled_cache.rows.write();
         if !rows.covers(&state) {
             self.read_rows(txn, &state, &mut rows)?;
         }

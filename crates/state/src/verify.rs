@@ -5,8 +5,8 @@ mod rows;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -63,7 +63,7 @@ impl Store {
         verify.verify_references(&snapshots)?;
         // Unread data of a cancelled handle is not damage.
         self.cancel_flag().check()?;
-        let mut damage = verify.damage.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut damage = verify.damage.into_inner();
         damage.sort();
         damage.dedup();
         Ok(VerifyReport {
@@ -78,7 +78,7 @@ impl Store {
 }
 
 fn size<T>(set: &Mutex<HashSet<T>>) -> u64 {
-    set.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
+    set.lock().len() as u64
 }
 
 /// State of a verification.
@@ -159,7 +159,7 @@ impl<'a> Verify<'a> {
 
     fn report(&self, snapshot: Option<SnapshotId>, path: Option<&[u8]>, problem: String) {
         let damage = Damage { snapshot, path: path.map(<[u8]>::to_vec), problem };
-        self.damage.lock().unwrap_or_else(PoisonError::into_inner).push(damage);
+        self.damage.lock().push(damage);
     }
 
     /// Reports an error at a path. Always returns false, so that callers can return it as their result for damage.
@@ -170,7 +170,7 @@ impl<'a> Verify<'a> {
 
     /// Verifies a directory and everything below. Returns false if there is damage.
     fn verify_directory(&self, snapshot: &Snapshot, path: &[u8], depth: usize, id: NodeId) -> bool {
-        if self.good_directories.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
+        if self.good_directories.lock().contains(&id) {
             return true;
         }
         if depth > DEPTH_MAX {
@@ -179,7 +179,7 @@ impl<'a> Verify<'a> {
         }
         let good = self.verify_list(snapshot, path, depth, id);
         if good {
-            self.good_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+            self.good_directories.lock().insert(id);
         }
         good
     }
@@ -251,7 +251,7 @@ impl<'a> Verify<'a> {
     }
 
     fn verify_chunk(&self, chunk: &ChunkId, len: u64) -> Result<()> {
-        if self.good_chunks.lock().unwrap_or_else(PoisonError::into_inner).contains(chunk) {
+        if self.good_chunks.lock().contains(chunk) {
             return Ok(());
         }
         let content = self.store.read_chunk(chunk)?;
@@ -263,7 +263,7 @@ impl<'a> Verify<'a> {
         }
         self.progress.advance(len);
         self.bytes.fetch_add(len, Ordering::Relaxed);
-        self.good_chunks.lock().unwrap_or_else(PoisonError::into_inner).insert(*chunk);
+        self.good_chunks.lock().insert(*chunk);
         Ok(())
     }
 
@@ -282,7 +282,7 @@ impl<'a> Verify<'a> {
         directory: Option<NodeId>,
         id: NodeId,
     ) -> bool {
-        if self.good_times.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
+        if self.good_times.lock().contains(&id) {
             return true;
         }
         if depth > DEPTH_MAX {
@@ -327,7 +327,7 @@ impl<'a> Verify<'a> {
             };
         }
         if good {
-            self.good_times.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+            self.good_times.lock().insert(id);
         }
         good
     }
@@ -357,6 +357,6 @@ mod tests {
         let committed = store.empty_tree().unwrap().commit(NewSnapshot::default()).unwrap().id;
         store.set_reference("later", Expect::Absent, committed, Durability::Buffered).unwrap();
         verify.verify_references(&listed).unwrap();
-        assert_eq!(verify.damage.into_inner().unwrap(), []);
+        assert_eq!(verify.damage.into_inner(), []);
     }
 }

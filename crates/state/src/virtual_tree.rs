@@ -13,7 +13,9 @@ mod preview;
 mod read;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::batch::Batch;
 use crate::entry::Entry;

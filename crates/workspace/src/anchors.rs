@@ -23,8 +23,9 @@ mod record;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use workspace_host::{anchor, overlay};
 use workspace_state::{Snapshot, Store};
 
@@ -119,8 +120,8 @@ impl Anchors {
 
     /// Returns the head that an anchor shows; `None` if there is no such anchor.
     pub(crate) fn shown(&self, name: &str) -> Option<ShownHead> {
-        let slot = lock(&self.slots).get(name).cloned()?;
-        *lock(&slot.shown)
+        let slot = self.slots.lock().get(name).cloned()?;
+        *slot.shown.lock()
     }
 
     /// Adds the workspace `id` as a follower of an anchor, which is created if it does not exist. The anchor then shows
@@ -128,14 +129,14 @@ impl Anchors {
     /// project's head so far) is at least that of `followed`.
     pub(crate) fn join(&self, followed: &AnchorToFollow<'_>, id: &str, base: &Base) -> Result<()> {
         let slot = self.slot(followed.name);
-        let mut locked = lock(&slot.anchor);
+        let mut locked = slot.anchor.lock();
         let mut anchor = locked.take().unwrap_or_default();
         let joined = self.mount_head(followed, &mut anchor, base);
         if joined.is_ok() {
             anchor.followers.insert(id.to_owned());
         }
         let is_used = !anchor.followers.is_empty();
-        *lock(&slot.shown) = anchor.shown;
+        *slot.shown.lock() = anchor.shown;
         *locked = Some(anchor);
         if !is_used {
             drop(locked);
@@ -208,10 +209,10 @@ impl Anchors {
         sequence: i64,
     ) -> Result<bool> {
         let slot = self.slot(name);
-        let mut locked = lock(&slot.anchor);
+        let mut locked = slot.anchor.lock();
         let Some(anchor) = locked.as_mut() else { return Ok(false) };
         let switched = self.replace_head(name, anchor, store, snapshot, sequence);
-        *lock(&slot.shown) = anchor.shown;
+        *slot.shown.lock() = anchor.shown;
         switched
     }
 
@@ -286,11 +287,11 @@ impl Anchors {
     pub(crate) fn release_all_ended(&self) {
         self.watches.read();
         let has_ended = |head: &Head| head.watch.is_some_and(|watch| self.watches.has_ended(watch));
-        lock(&self.detached_heads).retain(|head| !has_ended(head));
+        self.detached_heads.lock().retain(|head| !has_ended(head));
         let slots: Vec<(String, Arc<Slot>)> =
-            lock(&self.slots).iter().map(|(name, slot)| (name.clone(), Arc::clone(slot))).collect();
+            self.slots.lock().iter().map(|(name, slot)| (name.clone(), Arc::clone(slot))).collect();
         for (name, slot) in slots {
-            let Ok(mut locked) = slot.anchor.try_lock() else { continue };
+            let Some(mut locked) = slot.anchor.try_lock() else { continue };
             let Some(anchor) = locked.as_mut() else { continue };
             let before = anchor.heads.len();
             self.release_ended(anchor);
@@ -305,15 +306,15 @@ impl Anchors {
 
     /// Returns the number of heads of an anchor whose layers are kept, including the present head; 0 without followers.
     pub(crate) fn head_count(&self, name: &str) -> usize {
-        let slot = lock(&self.slots).get(name).cloned();
-        slot.and_then(|slot| lock(&slot.anchor).as_ref().map(|anchor| anchor.heads.len())).unwrap_or_default()
+        let slot = self.slots.lock().get(name).cloned();
+        slot.and_then(|slot| slot.anchor.lock().as_ref().map(|anchor| anchor.heads.len())).unwrap_or_default()
     }
 
     /// Removes a follower, and also the anchor if it was the last follower. Layers of heads that processes may still
     /// use are kept until the heads have ended.
     pub(crate) fn leave(&self, name: &str, id: &str, processes: FollowerProcesses) -> Result<()> {
         let slot = self.slot(name);
-        let mut locked = lock(&slot.anchor);
+        let mut locked = slot.anchor.lock();
         let is_unused = locked.as_mut().is_none_or(|anchor| {
             anchor.followers.remove(id);
             anchor.is_used_by_former_followers |= processes == FollowerProcesses::Running;
@@ -321,16 +322,16 @@ impl Anchors {
         });
         if is_unused {
             self.remove_mounts(name)?;
-            *lock(&slot.shown) = None;
+            *slot.shown.lock() = None;
             if let Some(anchor) = locked.take().filter(|anchor| anchor.is_used_by_former_followers) {
-                lock(&self.detached_heads).extend(anchor.heads);
+                self.detached_heads.lock().extend(anchor.heads);
             }
         }
         drop(locked);
         drop(slot);
-        let mut slots = lock(&self.slots);
+        let mut slots = self.slots.lock();
         // Another thread that has a reference to the slot may be about to add a follower.
-        if slots.get(name).is_some_and(|slot| Arc::strong_count(slot) == 1 && lock(&slot.anchor).is_none()) {
+        if slots.get(name).is_some_and(|slot| Arc::strong_count(slot) == 1 && slot.anchor.lock().is_none()) {
             slots.remove(name);
         }
         Ok(())
@@ -350,7 +351,7 @@ impl Anchors {
     /// change mounts.
     pub(crate) fn load(&self, name: &str, id: &str, store: &Store) -> Result<()> {
         let slot = self.slot(name);
-        let mut locked = lock(&slot.anchor);
+        let mut locked = slot.anchor.lock();
         if locked.is_none() {
             let record = AnchorRecord::read(&self.directory_of(name))?;
             let heads = record.heads.iter().filter_map(|layers| self.layers.reacquire(layers));
@@ -359,7 +360,7 @@ impl Anchors {
                 Some(shown) => store.find_snapshot(&shown.snapshot)?.map(|_| shown),
                 None => None,
             };
-            *lock(&slot.shown) = shown;
+            *slot.shown.lock() = shown;
             // If a switch was interrupted, either head may be mounted, so `key` stays `None`.
             *locked = Some(Anchor { shown, heads, ..Anchor::default() });
         }
@@ -374,7 +375,7 @@ impl Anchors {
         let Ok(entries) = fs::read_dir(&self.directory) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if lock(&self.slots).contains_key(&name) {
+            if self.slots.lock().contains_key(&name) {
                 continue;
             }
             if let Err(error) = self.remove_mounts(&name) {
@@ -385,7 +386,7 @@ impl Anchors {
 
     /// Returns the slot of an anchor, which is created if it does not exist.
     fn slot(&self, name: &str) -> Arc<Slot> {
-        Arc::clone(lock(&self.slots).entry(name.to_owned()).or_default())
+        Arc::clone(self.slots.lock().entry(name.to_owned()).or_default())
     }
 }
 
@@ -412,8 +413,4 @@ impl Anchor {
 /// Returns the error for an anchor that cannot be used.
 fn unusable(name: &str, reason: &str) -> WorkspaceError {
     WorkspaceError::UnusableAnchor { name: name.to_owned(), reason: reason.to_owned() }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,8 +4,9 @@
 //! user may mount. A server that runs as root mounts in the initial namespaces and needs no holder
 //! ([`NamespaceHolder::None`]). When a holder dies, its mounts disappear, and a new holder replaces it.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use workspace_host::NamespaceHolder;
 
 /// Current namespace holder. All clones of a value return the same holder, also after [`CurrentHolder::set`].
@@ -18,10 +19,10 @@ impl CurrentHolder {
     }
 
     pub(crate) fn get(&self) -> NamespaceHolder {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().clone()
     }
 
     pub(crate) fn set(&self, holder: NamespaceHolder) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = holder;
+        *self.0.write() = holder;
     }
 }

@@ -28,9 +28,10 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use workspace_host::NamespaceHolder;
@@ -424,8 +425,7 @@ impl Layers {
         let mut state = self.0.lock();
         while state.busy.contains(name) {
             cancel.check().map_err(StoreError::from)?;
-            let waited = self.0.changed.wait_timeout(state, CANCEL_POLL_INTERVAL);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.0.changed.wait_for(&mut state, CANCEL_POLL_INTERVAL);
         }
         if !state.layers.contains_key(name) {
             state.busy.insert(name.to_owned());
@@ -481,6 +481,7 @@ impl Layers {
             (stacks, layers)
         };
         let result = self.0.remove_unused(&stacks, layers, cancel)?;
+        // Unused layers that have not expired may take a fraction of the file system at most.
         self.0.enforce_unused_limit();
         Ok(result)
     }
@@ -538,7 +539,7 @@ impl Drop for LayersToRemove<'_> {
 impl Inner {
     /// Locks the state in memory.
     fn lock(&self) -> MutexGuard<'_, LayerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the path of the content of a layer.

@@ -6,8 +6,8 @@
 //! mounts.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use workspace_host::NamespaceHolder;
 use workspace_host::{dedicated_uids, overlay};
 use workspace_mount::{MountOptions, spawn_daemon};
@@ -60,7 +60,7 @@ impl LazyLayer {
         snapshot: &SnapshotId,
         needs_idmap: bool,
     ) -> Result<PathBuf> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let mut mounted = self.is_mounted(holder)?;
         if mounted && needs_idmap && !state.supports_idmap {
             state.supports_idmap = dedicated_uids::can_idmap(&self.mountpoint);
@@ -92,7 +92,7 @@ impl LazyLayer {
         holder: &NamespaceHolder,
         is_used: &dyn Fn() -> bool,
     ) -> Result<bool> {
-        let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let _state = self.state.lock();
         // The mounts of a dead holder have disappeared.
         let is_holder_dead = matches!(holder, NamespaceHolder::Process(process) if !process.is_running());
         if is_used() || is_holder_dead || !self.is_mounted(holder)? {
@@ -104,7 +104,7 @@ impl LazyLayer {
     /// Unmounts the lazy mount if its process has died, so that the next call of [`LazyLayer::mount_snapshot`] starts
     /// another process. A mount that responds is kept: another thread may have started it.
     pub(crate) fn unmount_if_dead(&self, holder: &NamespaceHolder) -> Result<()> {
-        let _state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let _state = self.state.lock();
         if self.is_mounted(holder)? && !overlay::is_responding(holder, &self.mountpoint)? {
             overlay::unmount(holder, &self.mountpoint)?;
         }

@@ -34,9 +34,10 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use workspace_host::NamespaceHolder;
 use workspace_host::disk_usage::{measure, measure_within};
 use workspace_state::{Cancel, CheckoutOptions, Durability, OwnerIds, PinId, SnapshotId, Store};
@@ -340,7 +341,7 @@ impl Workspaces {
         };
         self.check_available(kind)?;
         let slot = Arc::new(Slot::default());
-        let mut workspace = lock(&slot.workspace);
+        let mut workspace = slot.workspace.lock();
         {
             let mut slots = self.lock_slots();
             if slots.contains_key(id) {
@@ -354,7 +355,7 @@ impl Workspaces {
         }
         let (record, lower) = created?;
         let info = self.info(id, &record.current, &lower);
-        *lock(&slot.summary) = Some(self.summarize(id, &record, &lower));
+        *slot.summary.lock() = Some(self.summarize(id, &record, &lower));
         *workspace = Some(LiveWorkspace { record, lower, former_lower: None, unchanged_digest: None });
         Ok(info)
     }
@@ -470,7 +471,7 @@ impl Workspaces {
         // A workspace without a usable record has no slot. A new slot prevents another thread from creating a workspace
         // with the same name during the removal.
         let slot = Arc::clone(self.lock_slots().entry(id.to_owned()).or_default());
-        let mut workspace = lock(&slot.workspace);
+        let mut workspace = slot.workspace.lock();
         // Another thread may have removed the workspace and created a new one.
         if !self.lock_slots().get(id).is_some_and(|current| Arc::ptr_eq(current, &slot)) {
             return Ok(());
@@ -482,7 +483,7 @@ impl Workspaces {
         }
         self.remove_all(id, workspace.as_ref().map(|workspace| &workspace.record))?;
         *workspace = None;
-        *lock(&slot.summary) = None;
+        *slot.summary.lock() = None;
         self.remove_slot(id, &slot);
         Ok(())
     }
@@ -655,7 +656,7 @@ impl Workspaces {
     }
 
     fn lock_slots(&self) -> MutexGuard<'_, HashMap<String, Arc<Slot>>> {
-        lock(&self.slots)
+        self.slots.lock()
     }
 
     /// Returns the slot of a workspace. Fails if it does not exist.
@@ -665,14 +666,14 @@ impl Workspaces {
 
     /// Returns the summary of a workspace. Fails if the workspace does not exist, or is being created.
     fn summary(&self, id: &str) -> Result<Summary> {
-        let summary = lock(&self.slot(id)?.summary).clone();
+        let summary = self.slot(id)?.summary.lock().clone();
         summary.ok_or_else(|| WorkspaceError::NotFound { id: id.to_owned() })
     }
 
     /// Locks a workspace and runs `work` on it. Waits for other operations on the workspace.
     fn with_locked<T>(&self, id: &str, work: impl FnOnce(&mut LiveWorkspace) -> Result<T>) -> Result<T> {
         let slot = self.slot(id)?;
-        self.run_locked(id, &slot, lock(&slot.workspace), work)
+        self.run_locked(id, &slot, slot.workspace.lock(), work)
     }
 
     /// Locks a workspace and runs `work` on it. When `cancel` is set, stops waiting for the lock and fails.
@@ -701,7 +702,7 @@ impl Workspaces {
             workspace.record.current.base = self.anchors.shown(anchor).map(|head| head.snapshot);
         }
         let result = work(workspace);
-        *lock(&slot.summary) = Some(self.summarize(id, &workspace.record, &workspace.lower));
+        *slot.summary.lock() = Some(self.summarize(id, &workspace.record, &workspace.lower));
         result
     }
 
@@ -728,10 +729,6 @@ fn create_private_dir(path: &Path) -> Result<()> {
         fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7700)).context("change", path)?;
     }
     Ok(())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Fails if a workspace must not have this name.

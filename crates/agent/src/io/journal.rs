@@ -12,8 +12,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::path::proc_path;
@@ -47,7 +48,7 @@ pub(crate) struct RecordedName(usize);
 /// Returns the memory file for the workers of this agent. The first call creates it.
 pub(crate) fn file_for_workers() -> io::Result<OwnedFd> {
     static FILE: Mutex<Option<OwnedFd>> = Mutex::new(None);
-    let mut file = FILE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut file = FILE.lock();
     if let Some(file) = &*file {
         return file.try_clone();
     }
@@ -99,7 +100,7 @@ fn offset(slot: usize) -> u64 {
 
 impl Journal {
     fn take_slot(&self) -> Option<usize> {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         let slot = used.trailing_ones() as usize;
         (slot < SLOTS_MAX).then(|| *used |= 1 << slot).map(|()| slot)
     }
@@ -107,7 +108,7 @@ impl Journal {
     fn free_slot(&self, slot: usize) {
         // A slot that is not cleared names a file that does not exist any more.
         drop(self.file.write_all_at(&[0; 2], offset(slot)));
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) &= !(1 << slot);
+        *self.used.lock() &= !(1 << slot);
     }
 }
 

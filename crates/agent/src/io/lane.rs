@@ -1,9 +1,10 @@
 //! One lane, which is a gRPC stream to the server: dispatches its requests, and routes frames and credits to them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -52,12 +53,12 @@ impl Requests {
         RequestHandle::new(id, outbox, shared, receiver, self.active.clone())
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> parking_lot::MutexGuard<'_, HashMap<u64, Running>> {
+        self.running.lock()
     }
 
-    fn pending(&self) -> std::sync::MutexGuard<'_, HashMap<u64, PendingFile>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> parking_lot::MutexGuard<'_, HashMap<u64, PendingFile>> {
+        self.pending.lock()
     }
 
     /// Keeps a written file until it is published or its write is cancelled. Fails, and removes the file, if the write

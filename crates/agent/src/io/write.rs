@@ -8,9 +8,9 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, fchmod, fstat, linkat, openat, renameat, symlinkat, unlinkat,
 };
@@ -35,7 +35,6 @@ const FILE_MODE: u32 = 0o644;
 static REPLACEMENT: Mutex<()> = Mutex::new(());
 /// Maximum time that a worker waits for a file that is being replaced, before it exits.
 const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(1);
-const REPLACEMENT_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Written file that is not published yet: it has not replaced its target. Dropping it removes it.
 #[derive(Debug)]
@@ -70,17 +69,7 @@ impl TemporaryName {
 /// Waits until no file is being replaced, and prevents further replacements: a worker that exits during one would leave
 /// a temporary name.
 pub(crate) fn finish_replacements() {
-    let deadline = Instant::now() + REPLACEMENT_TIMEOUT;
-    loop {
-        match REPLACEMENT.try_lock() {
-            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                std::thread::sleep(REPLACEMENT_POLL_INTERVAL);
-            }
-            Err(TryLockError::WouldBlock) => return,
-            Ok(guard) => return std::mem::forget(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return std::mem::forget(poisoned.into_inner()),
-        }
-    }
+    REPLACEMENT.try_lock_for(REPLACEMENT_TIMEOUT).map(std::mem::forget);
 }
 
 /// Writes a file whose content is in the request.
@@ -184,7 +173,7 @@ impl PendingFile {
     }
 
     fn replace(mut self) -> Result<Self> {
-        let _replacement = REPLACEMENT.lock().unwrap_or_else(PoisonError::into_inner);
+        let _replacement = REPLACEMENT.lock();
         if self.name.is_none() && self.checked_present()?.is_none() {
             match link(&self.file, &self.target.parent, &self.target.name) {
                 // Created meanwhile.
@@ -220,7 +209,7 @@ impl PendingFile {
 
 /// Creates a symlink to `link_target` at `location`. Replaces anything but a directory there, atomically.
 pub(crate) fn write_symlink(link_target: &[u8], location: &NameInParent) -> std::result::Result<(), Errno> {
-    let _replacement = REPLACEMENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let _replacement = REPLACEMENT.lock();
     let NameInParent { parent, name } = location;
     match symlinkat(link_target, parent, name.as_slice()) {
         Err(Errno::EXIST) => {}

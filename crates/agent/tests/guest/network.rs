@@ -1,7 +1,8 @@
 //! Tests of an agent that connects over TCP with TLS.
 //!
-//! `start_parameters::send_parameters` passes the addresses and certificates to the agent, and `TestServer::of` starts
-//! a custom server and guest.
+//! `start_parameters::send_parameters` passes the addresses and certificates to the agent, and
+//! `TestServer::start_custom` starts a custom server and guest. The *home* of an agent is its directory, with `output`
+//! and `sockets`.
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpListener};
@@ -93,8 +94,7 @@ fn start(home: &Path, address: SocketAddr, name: &str, trusted: &CertificateDer<
         server_name: name.to_owned(),
         trusted_certificates: vec![trusted.to_vec()],
     };
-    let with_directory = true;
-    let sending = send_parameters(home, &parameters.to_bytes(), with_directory);
+    let sending = send_parameters(home, &parameters.to_bytes());
     let agent = agent(home).spawn().unwrap();
     sending.join().unwrap();
     Agent(agent)
@@ -129,8 +129,8 @@ fn server(pair: Pair, name: &'static str, trusted: &CertificateDer<'static>) -> 
     drop(listener);
     let serve = Box::new(move |service: &Service| serve(service, address, pair.acceptor()));
     let start = |home: &Path| -> Box<dyn Guest + Send> { Box::new(start(home, address, name, trusted)) };
-    let server = TestServer::of(home(), serve, start);
-    server.wait_for_guest(0);
+    let server = TestServer::start_custom(home(), serve, start);
+    server.wait_for_connections(1);
     server
 }
 
@@ -141,7 +141,7 @@ fn agent_reconnects_over_tls() {
     let mut server = server(pair, "another.example", &trusted);
     let result = server.run(command("echo out; tr '\\0' '\\n' </proc/$PPID/cmdline; env; exit 3"));
     assert_eq!(result.exit_code, 3);
-    let output_text = String::from_utf8_lossy(&result.of(Stream::Stdout)).into_owned();
+    let output_text = String::from_utf8_lossy(&result.output(Stream::Stdout)).into_owned();
     assert!(output_text.starts_with("out\n") && !output_text.contains(&server.token_text()), "{output_text}");
     let id = server.begin(command("for i in $(seq 1 20); do echo $i; sleep 0.05; done"));
     // A request that is still queued in the server is lost with it.
@@ -150,14 +150,14 @@ fn agent_reconnects_over_tls() {
     });
     server.restart_server(Duration::from_millis(200));
     let expected: String = (1..=20).map(|n| format!("{n}\n")).collect();
-    assert_eq!(String::from_utf8_lossy(&server.wait(&id).of(Stream::Stdout)), expected);
-    assert_eq!(server.run(command("echo again")).of(Stream::Stdout), b"again\n");
+    assert_eq!(String::from_utf8_lossy(&server.wait(&id).output(Stream::Stdout)), expected);
+    assert_eq!(server.run(command("echo again")).output(Stream::Stdout), b"again\n");
 }
 
 fn server_signed_by_a_trusted_ca_is_accepted() {
     let (pair, trusted) = Pair::signed_by_ca("server.example");
     let server = server(pair, "server.example", &trusted);
-    assert_eq!(server.run(command("echo out")).of(Stream::Stdout), b"out\n");
+    assert_eq!(server.run(command("echo out")).output(Stream::Stdout), b"out\n");
 }
 
 /// Checks that a guest which expects another server rejects this one during the handshake.
@@ -203,8 +203,8 @@ fn plaintext_server_never_receives_the_token() {
 
 fn token_without_addresses_is_rejected() {
     let home = home();
-    let with_directory = true;
-    let sending = send_parameters(home.path(), TOKEN, with_directory);
+    // The parameters are a token alone, which is enough only for an agent that connects to a Unix socket.
+    let sending = send_parameters(home.path(), TOKEN);
     let agent = agent(home.path()).stderr(Stdio::piped()).spawn().unwrap();
     sending.join().unwrap();
     assert_eq!(agent.wait_with_output().unwrap().status.code(), Some(1));

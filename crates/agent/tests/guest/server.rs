@@ -8,10 +8,11 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
@@ -57,7 +58,7 @@ pub(crate) struct CommandResult {
 
 impl CommandResult {
     /// Returns the output on a stream, without its gaps.
-    pub(crate) fn of(&self, stream: Stream) -> Vec<u8> {
+    pub(crate) fn output(&self, stream: Stream) -> Vec<u8> {
         let frames = self.items.iter().filter_map(|item| match item {
             Item::Frame(frame) if frame.stream == stream => Some(&frame.data),
             _ => None,
@@ -96,7 +97,7 @@ pub(crate) struct Service {
 impl Service {
     /// Changes the state, and wakes those that wait for it.
     fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let changed = change(&mut self.state.0.lock().unwrap());
+        let changed = change(&mut self.state.0.lock());
         self.state.1.notify_all();
         changed
     }
@@ -105,13 +106,13 @@ impl Service {
     #[track_caller]
     fn wait<T>(&self, timeout_message: &str, mut find: impl FnMut(&mut State) -> Option<T>) -> T {
         let deadline = Instant::now() + TIMEOUT;
-        let mut state = self.state.0.lock().unwrap();
+        let mut state = self.state.0.lock();
         loop {
             if let Some(found) = find(&mut state) {
                 return found;
             }
             assert!(Instant::now() < deadline, "{timeout_message}");
-            state = self.state.1.wait_timeout(state, Duration::from_millis(100)).unwrap().0;
+            self.state.1.wait_for(&mut state, Duration::from_millis(100));
         }
     }
 }
@@ -224,7 +225,7 @@ impl TestServer {
     /// `output`.
     pub(crate) fn start_as(start: impl FnOnce(&Path, &[u8]) -> Box<dyn Guest + Send>) -> Self {
         let server = Self::with_token(TOKEN, start);
-        server.wait_for_guest(0);
+        server.wait_for_connections(1);
         server
     }
 
@@ -236,12 +237,12 @@ impl TestServer {
     ) -> Self {
         let home = home();
         let socket = home.path().join(SOCKET);
-        Self::of(home, Box::new(move |service| serve(service, &socket)), |home| start(home, token))
+        Self::start_custom(home, Box::new(move |service| serve(service, &socket)), |home| start(home, token))
     }
 
     /// Starts a custom server and guest in the directory `home`, and does not wait until the guest is connected.
     /// `serve` is called again when the server is restarted.
-    pub(crate) fn of(
+    pub(crate) fn start_custom(
         home: TempDir,
         serve: Serve,
         start: impl FnOnce(&Path) -> Box<dyn Guest + Send>,
@@ -259,12 +260,12 @@ impl TestServer {
 
     /// Kills the agent, and its sandbox if it has one. No other one is started.
     pub(crate) fn kill_guest(&self) {
-        drop(self.guest.lock().unwrap().take());
+        drop(self.guest.lock().take());
     }
 
-    /// Waits until guests have connected more than `before` times.
-    pub(crate) fn wait_for_guest(&self, before: usize) {
-        self.service.wait("the guest never connected", |state| (state.connections > before).then_some(()));
+    /// Waits until guests have connected `count` times since the server was created.
+    pub(crate) fn wait_for_connections(&self, count: usize) {
+        self.service.wait("the guest never connected", |state| (state.connections >= count).then_some(()));
     }
 
     /// Stops the server, starts it again after `downtime`, and waits until the guest has connected again. The server
@@ -278,7 +279,7 @@ impl TestServer {
         });
         std::thread::sleep(downtime);
         self.runtime = Some((self.serve)(&self.service));
-        self.wait_for_guest(before);
+        self.wait_for_connections(before + 1);
     }
 
     fn send(&self, payload: ServerPayload) {
@@ -380,7 +381,7 @@ impl TestServer {
         let items = self.items(id);
         let result =
             CommandResult { id: id.to_owned(), exit_code: 0, timed_out: false, failed: String::new(), items };
-        result.of(Stream::Stdout)
+        result.output(Stream::Stdout)
     }
 
     /// Sends a signal to the processes of a command. Does not wait for their exit.
@@ -464,9 +465,10 @@ impl TestServer {
         }
     }
 
-    /// Like [`TestServer::take_io`]; `None` if the worker exited without sending such a message.
+    /// Waits for a message of the I/O worker that `find` accepts, and keeps it, unlike [`TestServer::take_io`]. Returns
+    /// `None` if the worker exited without sending such a message.
     #[track_caller]
-    pub(crate) fn take_io_unless_lost<T>(&self, find: impl Fn(&FromWorker) -> Option<T>) -> Option<T> {
+    pub(crate) fn find_io_unless_lost<T>(&self, find: impl Fn(&FromWorker) -> Option<T>) -> Option<T> {
         self.service.wait("the worker neither sent the message nor exited", |state| {
             let found = state.io_messages.iter().find_map(|(_, message)| find(message.payload.as_ref()?));
             match found {
@@ -498,7 +500,7 @@ impl TestServer {
 
     /// Returns the PID of the agent. Panics after [`Self::kill_guest`].
     fn pid(&self) -> u32 {
-        self.guest.lock().unwrap().as_ref().unwrap().pid()
+        self.guest.lock().as_ref().unwrap().pid()
     }
 
     /// Returns the path of a file of the agent in `/proc`.

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use hyper::Method;
+use parking_lot::Mutex;
 use workspace_api::error_codes;
 use workspace_api::templates::{Template, TemplateDetails};
 use workspace_state::Progress as _;
@@ -82,7 +83,7 @@ fn import(context: &mut Context, client: &Client, name: &str, source: &Path) -> 
     })?;
     progress.end();
     // A local read error ends the upload early, and the server then reports another error. The local one is the cause.
-    if let Some(error) = read_error.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some(error) = read_error.lock().take() {
         return Err(unreadable(source, &error));
     }
     let template: Template = sent.map_err(|failure| explain(failure, client, name))?;
@@ -187,7 +188,7 @@ impl Read for UploadReader {
             Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
             Err(error) => {
                 let copy = io::Error::new(error.kind(), error.to_string());
-                *self.read_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *self.read_error.lock() = Some(error);
                 Err(copy)
             }
         }

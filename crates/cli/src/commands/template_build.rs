@@ -3,12 +3,13 @@
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use parking_lot::Mutex;
 use workspace_api::error::ErrorFields;
 use workspace_api::error_codes;
 use workspace_api::template_builds::{BuildEvent, BuildEventKind};
@@ -193,7 +194,7 @@ async fn build(
         true => tokio::task::spawn_blocking(move || packing.join().unwrap_or(Ok(()))).await.unwrap_or(Ok(())),
         false => Ok(()),
     };
-    let read_error = read_error.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let read_error = read_error.lock().take();
     if let Some(error) = packed.err().or(read_error).filter(|error| error.kind() != ErrorKind::BrokenPipe) {
         return Err(cannot_pack(&error));
     }

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
@@ -37,7 +38,7 @@ impl Terminal {
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(count @ 1..) = reader.read(&mut buffer) {
-                seen.lock().unwrap().extend_from_slice(&buffer[..count]);
+                seen.lock().extend_from_slice(&buffer[..count]);
             }
         });
         Self { master, slave, program, screen }
@@ -52,11 +53,11 @@ impl Terminal {
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        self.screen.lock().unwrap().clone()
+        self.screen.lock().clone()
     }
 
     pub(crate) fn seen(&self) -> String {
-        String::from_utf8_lossy(&self.screen.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.screen.lock()).into_owned()
     }
 
     pub(crate) fn shows(&self, text: &str) {

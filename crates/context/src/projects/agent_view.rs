@@ -5,8 +5,9 @@
 //! gap in the sequences would reveal that hidden files changed.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use workspace_catalog::{Catalog, ChangedPath, FileChange, FileVersion, Project};
 use workspace_state::{Snapshot, SnapshotId};
 
@@ -290,7 +291,7 @@ impl VisibleChanges {
     }
 
     fn lock_of(&self, view: ProjectView) -> ChangesLock {
-        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut views = self.0.lock();
         if views.len() >= CACHED_VIEWS_MAX {
             views.clear();
         }
@@ -314,14 +315,14 @@ impl ChangesOfView {
 
 impl EarlierViews {
     fn find(&self, key: &EarlierHead) -> Option<SnapshotId> {
-        let views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let views = self.0.lock();
         views.iter().find(|(found, _)| found == key).map(|(_, view)| *view)
     }
 
     /// Adds a view. Returns the snapshots that the caller must remove: the oldest one if there are too many, and a
     /// duplicate of `view` that another request made meanwhile.
     fn insert(&self, key: EarlierHead, view: SnapshotId) -> Vec<SnapshotId> {
-        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut views = self.0.lock();
         let equal = views.iter().position(|(found, _)| *found == key).and_then(|index| views.remove(index));
         views.push_back((key, view));
         let oldest = if views.len() > EARLIER_VIEWS_MAX { views.pop_front() } else { None };

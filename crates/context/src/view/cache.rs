@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use workspace_state::{DirectoryNode, NodeId, Timestamp};
 
 /// Maximum number of entries in each half of a [`RecentMap`].
@@ -64,7 +64,7 @@ impl ViewCache {
     }
 
     pub(super) fn get(&self, key: &CacheKey) -> Option<CachedView> {
-        lock(&self.shown).get(key)
+        self.shown.lock().get(key)
     }
 
     /// Records `node` as the view of the directory of `key`. Also records it as the view of itself: a view that is
@@ -72,28 +72,24 @@ impl ViewCache {
     pub(super) fn insert(&self, key: CacheKey, node: DirectoryNode, modified: Option<Timestamp>) {
         let key_of_view = CacheKey::new(&node, key.rules);
         let shown = CachedView::Shown { node, modified };
-        let mut all = lock(&self.shown);
+        let mut all = self.shown.lock();
         all.insert(key_of_view, shown.clone());
         all.insert(key, shown);
     }
 
     pub(super) fn insert_hidden(&self, key: CacheKey) {
-        lock(&self.shown).insert(key, CachedView::Hidden);
+        self.shown.lock().insert(key, CachedView::Hidden);
     }
 
     /// Returns true if an entry below the directory with these times is a hard link (has a link label); `None` if that
     /// is unknown.
     pub(super) fn has_links(&self, times: &NodeId) -> Option<bool> {
-        lock(&self.links).get(times)
+        self.links.lock().get(times)
     }
 
     pub(super) fn set_has_links(&self, times: NodeId, has_links: bool) {
-        lock(&self.links).insert(times, has_links);
+        self.links.lock().insert(times, has_links);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Map with at most twice [`HALF_MAX`] entries. When the newer half is full, the older half is dropped, and the newer

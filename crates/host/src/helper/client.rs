@@ -8,8 +8,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
@@ -94,7 +95,7 @@ fn send_to(server: impl AsFd, task: &str, fds: &[BorrowedFd<'_>]) -> rustix::io:
 
 /// Returns the socket of the helper server, which is started if none runs.
 fn running_server() -> Result<Arc<OwnedFd>> {
-    let mut current = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut current = SERVER.lock();
     if let Some(server) = &*current {
         return Ok(server.clone());
     }
@@ -104,7 +105,7 @@ fn running_server() -> Result<Arc<OwnedFd>> {
 }
 
 fn forget_server(exited: &Arc<OwnedFd>) {
-    let mut current = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut current = SERVER.lock();
     if current.as_ref().is_some_and(|server| Arc::ptr_eq(server, exited)) {
         *current = None;
     }

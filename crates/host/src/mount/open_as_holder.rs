@@ -7,8 +7,8 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +80,7 @@ impl HolderFiles {
     }
 
     fn request(&self, request: &Request, descriptor: BorrowedFd<'_>) -> Result<OwnedFd> {
-        let mut idle_connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle_connection = self.connection.lock();
         let connection = match idle_connection.take() {
             Some(connection) => connection,
             None => Connection::open(&self.holder)?,

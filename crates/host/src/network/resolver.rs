@@ -6,10 +6,11 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv4Net;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
@@ -70,7 +71,7 @@ impl Resolver {
 
     /// Denies further ranges of the host, in the policy and by routes.
     pub(super) fn deny(&self, host_ranges: Vec<Ipv4Net>) -> io::Result<()> {
-        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policy = self.policy.lock();
         policy.deny(host_ranges).into_iter().try_for_each(|range| self.routes.set(range, RangeRule::Deny))
     }
 
@@ -111,7 +112,7 @@ impl Resolver {
     /// Allows addresses. Returns `None` if a route cannot be set or there are too many. Addresses that the
     /// policy denies are skipped, because the others are of use without them.
     fn allow(&self, addresses: Vec<Ipv4Addr>) -> Option<()> {
-        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut policy = self.policy.lock();
         for address in addresses {
             match policy.allow(address) {
                 Ok(true) => {

@@ -7,9 +7,10 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::resources::limits::Limit;
@@ -59,7 +60,7 @@ pub(crate) fn all() -> io::Result<Vec<Hierarchy>> {
 /// sandbox.
 pub(crate) fn recent() -> io::Result<Arc<[Hierarchy]>> {
     static RECENT: Mutex<Option<(Instant, Arc<[Hierarchy]>)>> = Mutex::new(None);
-    let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut recent = RECENT.lock();
     if let Some((_, hierarchies)) = recent.as_ref().filter(|(read_at, _)| read_at.elapsed() < RECENT_AGE_MAX)
     {
         return Ok(Arc::clone(hierarchies));

@@ -10,8 +10,8 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::process::geteuid;
 
 use crate::error::{Context as _, HostError, Result};
@@ -36,7 +36,7 @@ impl DedicatedUids {
     /// Allocates a UID for a sandbox, or returns the one it has. The UID is derived from the sandbox id; UIDs
     /// in use are skipped.
     pub fn allocate(&self, sandbox: &str) -> u32 {
-        let mut in_use = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_use = self.0.lock();
         if let Some(uid) = in_use.get(sandbox) {
             return *uid;
         }
@@ -49,12 +49,12 @@ impl DedicatedUids {
 
     /// Records the UID of a sandbox that another process started.
     pub fn record(&self, sandbox: &str, uid: u32) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(sandbox.to_owned(), uid);
+        self.0.lock().insert(sandbox.to_owned(), uid);
     }
 
     /// Releases the UID of a sandbox that has exited.
     pub fn release(&self, sandbox: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(sandbox);
+        self.0.lock().remove(sandbox);
     }
 }
 

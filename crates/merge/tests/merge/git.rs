@@ -265,7 +265,7 @@ fn difference(directory: &Path, triple: &Triple, mode: ConflictMode) -> Option<S
 /// with a number, or `None` to skip it.
 fn compare(count: usize, triple: impl Fn(usize) -> Option<Triple> + Sync, supported_modes: &[ConflictMode]) {
     let threads = 4;
-    let differences = std::sync::Mutex::new(Vec::new());
+    let differences = parking_lot::Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let (triple, differences) = (&triple, &differences);
@@ -275,16 +275,13 @@ fn compare(count: usize, triple: impl Fn(usize) -> Option<Triple> + Sync, suppor
                     let Some(triple) = triple(number) else { continue };
                     for &mode in supported_modes {
                         let found = difference(directory.path(), &triple, mode);
-                        differences
-                            .lock()
-                            .unwrap()
-                            .extend(found.map(|found| format!("number {number}: {found}")));
+                        differences.lock().extend(found.map(|found| format!("number {number}: {found}")));
                     }
                 }
             });
         }
     });
-    let differences = differences.into_inner().unwrap();
+    let differences = differences.into_inner();
     let titles: Vec<&str> = differences.iter().filter_map(|one| one.lines().next()).collect();
     assert!(differences.is_empty(), "{titles:?} differ; the first:\n{}", differences[0]);
 }

@@ -1,9 +1,10 @@
 //! Merges of whole trees. A `Model` is a small tree as a map from paths to files and symlinks.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use workspace_merge::{
     Author, Choice, ChoiceResult, ConflictClass, CrdtType, FileSettings, HistorySource, OnConflict, PathRule,
     PathRules, RenameOptions, Side, TreeMerge, TreeOptions, merge_trees, tree_choices,
@@ -612,7 +613,7 @@ fn merge_in_order(fixture: &TestStore, base: &str, sides: &[&String]) -> Model {
         let known = Arc::clone(&stored);
         let histories = HistorySource::new(move |version| {
             let Node::File(file) = &version.entry.node else { return None };
-            let known = known.lock().unwrap();
+            let known = known.lock();
             known.iter().find(|(extents, _)| *extents == file.extents).map(|(_, history)| history.clone())
         });
         let options = TreeOptions { rules: rules.clone(), histories, ..TreeOptions::default() };
@@ -624,7 +625,7 @@ fn merge_in_order(fixture: &TestStore, base: &str, sides: &[&String]) -> Model {
         let Some(Node::File(file)) = head.entry(name).unwrap().map(|entry| entry.node) else {
             panic!("gone")
         };
-        stored.lock().unwrap().push((file.extents, history));
+        stored.lock().push((file.extents, history));
     }
     read(&head)
 }

@@ -5,7 +5,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::settings::Limits;
 
@@ -61,7 +63,7 @@ impl LargeRequests {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns the number of permits that are held.
@@ -107,7 +109,7 @@ fn wait(mut state: MutexGuard<'_, State>, client: IpAddr) -> bool {
         if let Some(is_granted) = waiter.decision.get() {
             return *is_granted;
         }
-        state = waiter.decided.wait(state).unwrap_or_else(PoisonError::into_inner);
+        waiter.decided.wait(&mut state);
     }
 }
 

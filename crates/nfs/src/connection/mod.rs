@@ -13,7 +13,7 @@ mod tests;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use crate::dispatch::{self, Caller, Unanswered};
 use crate::hooks::{Refusal, RefusalReason};
 use crate::server::{Context, OpenConnection};
 use crate::wire::{RecordError, RecordReader};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Length of the stack of a thread, in bytes. Nothing in this crate recurses or has large local variables.
 const STACK_LEN: usize = 256 * 1024;
@@ -99,7 +100,7 @@ impl Buffers {
 
 impl Connection {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Body of a thread: waits to lead, and leads, until the connection has ended or the thread is not needed.
@@ -124,11 +125,7 @@ impl Connection {
                 return Some(reader);
             }
             state.waiting += 1;
-            let (next, timeout) = self
-                .changed
-                .wait_timeout(state, SPARE_THREAD_TIMEOUT)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = next;
+            let timeout = self.changed.wait_for(&mut state, SPARE_THREAD_TIMEOUT);
             state.waiting -= 1;
             let is_spare = timeout.timed_out() && state.reader.is_none();
             if is_spare && state.extra_threads.pop().is_some() {
@@ -191,7 +188,7 @@ impl Connection {
 
     /// Sends a reply. Returns false if the connection cannot be used any more.
     fn send(&self, reply: &[u8]) -> bool {
-        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let _writer = self.writer.lock();
         let sent = socket::send(&self.stream, reply, &self.context.limits);
         if let Err(error) = &sent {
             tracing::debug!(%error, client = %self.client, "failed to send NFS reply");

@@ -7,8 +7,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Maximum number of replies that are kept for all exports together. Each export may have an equal share.
 const REPLIES_MAX: usize = 8192;
@@ -84,7 +85,7 @@ impl Shares {
 
 impl ReplayCache {
     fn lock(&self) -> MutexGuard<'_, Shares> {
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shares.lock()
     }
 
     /// Looks up a call by the content of its record, and adds it if it is new. If the first call is being executed,
@@ -126,8 +127,7 @@ impl ReplayCache {
     ) -> MutexGuard<'a, Shares> {
         shares.waiting += 1;
         let is_running = |shares: &mut Shares| shares.is_running(generation, key);
-        let waited = self.finished.wait_timeout_while(shares, FIRST_CALL_TIMEOUT, is_running);
-        let mut shares = waited.unwrap_or_else(PoisonError::into_inner).0;
+        self.finished.wait_while_for(&mut shares, is_running, FIRST_CALL_TIMEOUT);
         shares.waiting -= 1;
         shares
     }

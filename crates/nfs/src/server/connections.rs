@@ -4,9 +4,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::settings::Limits;
 
@@ -89,7 +91,7 @@ pub(super) struct Opened {
 
 impl Connections {
     fn lock(&self) -> MutexGuard<'_, OpenConnections> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Adds a connection. At a limit, first closes the oldest connection of the export with the most connections, so
@@ -139,15 +141,17 @@ impl Connections {
     /// Waits until [`stop`](Self::stop) is called. Returns false after the timeout.
     pub(super) fn wait_stopping(&self, max_wait: Duration) -> bool {
         let is_running = |open: &mut OpenConnections| !open.is_stopping;
-        let waited = self.changed.wait_timeout_while(self.lock(), max_wait, is_running);
-        waited.unwrap_or_else(PoisonError::into_inner).0.is_stopping
+        let mut open = self.lock();
+        self.changed.wait_while_for(&mut open, is_running, max_wait);
+        open.is_stopping
     }
 
     /// Waits until all connections have ended. Returns false after the timeout.
     pub(super) fn wait_closed(&self, max_wait: Duration) -> bool {
         let has_open = |open: &mut OpenConnections| !open.streams.is_empty();
-        let waited = self.changed.wait_timeout_while(self.lock(), max_wait, has_open);
-        waited.unwrap_or_else(PoisonError::into_inner).0.streams.is_empty()
+        let mut open = self.lock();
+        self.changed.wait_while_for(&mut open, has_open, max_wait);
+        open.streams.is_empty()
     }
 }
 

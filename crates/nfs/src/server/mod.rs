@@ -14,7 +14,9 @@ mod users;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 pub(crate) use self::connections::{OpenConnection, UsedExport};
 pub(crate) use self::context::Context;
@@ -76,7 +78,7 @@ impl NfsServer {
 
     /// Begins to listen. Fails if the server listens already, or none of the ports can be bound.
     pub fn start(&self) -> Result<(), NfsError> {
-        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listener = self.listener.lock();
         if listener.is_some() {
             return Err(NfsError::AlreadyRunning);
         }
@@ -87,7 +89,7 @@ impl NfsServer {
     /// Stops listening, closes all connections, and waits up to ten seconds until their requests have ended. Exports
     /// stay, and handles are valid again after the next start. Does nothing if the server does not listen.
     pub fn stop(&self) -> Result<(), NfsError> {
-        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let listener = self.listener.lock().take();
         if let Some(listener) = listener {
             listener.stop(&self.context);
         }
@@ -96,12 +98,12 @@ impl NfsServer {
 
     /// Returns true if the server listens.
     pub fn is_running(&self) -> bool {
-        self.listener.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.listener.lock().is_some()
     }
 
     /// Returns the number of connections of clients.
     pub fn connections(&self) -> usize {
-        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        let listener = self.listener.lock();
         listener.as_ref().map_or(0, Listener::connection_count)
     }
 
@@ -113,7 +115,7 @@ impl NfsServer {
 
     /// Returns the address of the server.
     pub fn get_server_info(&self) -> NfsServerInfo {
-        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        let listener = self.listener.lock();
         let port_before_start = || match self.settings.ports.first() {
             Some(0) | None => self.state.last_port().unwrap_or(0),
             Some(port) => *port,

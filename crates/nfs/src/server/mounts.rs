@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Maximum number of mounts in the list.
 const MOUNTS_MAX: usize = 1024;
@@ -15,7 +16,7 @@ pub(crate) struct Mounts(Mutex<BTreeSet<(IpAddr, String)>>);
 impl Mounts {
     /// Adds a mount, unless the list is full. Returns false if the mount was in the list already.
     pub(crate) fn add(&self, client: IpAddr, export: &str) -> bool {
-        let mut mounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mounts = self.0.lock();
         let mount = (client, export.to_owned());
         let is_new = !mounts.contains(&mount);
         if mounts.len() < MOUNTS_MAX {
@@ -26,12 +27,12 @@ impl Mounts {
 
     /// Removes a mount. Returns false if it was not in the list.
     pub(crate) fn remove(&self, client: IpAddr, export: &str) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(client, export.to_owned()))
+        self.0.lock().remove(&(client, export.to_owned()))
     }
 
     /// Removes all mounts of a client, and returns the names of their exports.
     pub(crate) fn remove_client(&self, client: IpAddr) -> Vec<String> {
-        let mut mounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mounts = self.0.lock();
         let (removed, kept) = std::mem::take(&mut *mounts).into_iter().partition(|(it, _)| *it == client);
         *mounts = kept;
         let removed: BTreeSet<(IpAddr, String)> = removed;
@@ -40,17 +41,17 @@ impl Mounts {
 
     /// Removes all mounts of an export.
     pub(super) fn remove_export(&self, export: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, it)| it != export);
+        self.0.lock().retain(|(_, it)| it != export);
     }
 
     /// Returns the number of clients that have mounted an export.
     pub(super) fn count(&self, export: &str) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|(_, it)| it == export).count()
+        self.0.lock().iter().filter(|(_, it)| it == export).count()
     }
 
     /// Returns the names of the exports that a client has mounted.
     pub(crate) fn of_client(&self, client: IpAddr) -> Vec<String> {
-        let mounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mounts = self.0.lock();
         mounts.iter().filter(|(it, _)| *it == client).map(|(_, export)| export.clone()).collect()
     }
 }

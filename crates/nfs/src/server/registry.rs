@@ -6,8 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::RwLock;
 
 use super::rules::Rules;
 use super::users::Users;
@@ -107,14 +109,14 @@ impl Drop for VolumeInUse {
 impl Registry {
     /// Adds an export of an earlier server as expected: it counts as detached until it is added or removed.
     pub(super) fn expect(&self, name: &str, generation: u64) {
-        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        let mut exports = self.exports.write();
         exports.expected.insert(name.to_owned(), generation);
         exports.by_generation.insert(generation, GenerationState::Detached);
     }
 
     /// Makes the handles of an expected export stale. Returns false, and does nothing, if the export was added.
     pub(super) fn cancel_expected(&self, name: &str) -> bool {
-        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        let mut exports = self.exports.write();
         if exports.by_name.contains_key(name) {
             return false;
         }
@@ -124,7 +126,7 @@ impl Registry {
 
     /// Frees a reserved name after its directory could not be opened. If the export was expected, it still is.
     pub(super) fn cancel_reserved(&self, name: &str) {
-        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        let mut exports = self.exports.write();
         if exports.by_name.get(name).is_some_and(|added| added.volume.is_none()) {
             exports.by_name.remove(name);
         }
@@ -133,11 +135,11 @@ impl Registry {
     /// Reserves a name. Fails if an export has it. The export is detached until [`publish`](Self::publish).
     pub(crate) fn reserve(&self, rules: &Arc<Rules>) -> Result<(), NfsError> {
         let name = rules.name.clone();
-        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        let mut exports = self.exports.write();
         if exports.by_name.contains_key(&name) {
             return Err(NfsError::ExportExists { name });
         }
-        let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
+        let mut users = self.users.write();
         let users = Arc::clone(users.entry(name.clone()).or_default());
         let added = AddedExport { rules: Arc::clone(rules), users, volume: None, detached: None };
         exports.by_name.insert(name, added);
@@ -146,7 +148,7 @@ impl Registry {
 
     /// Begins to serve a volume for the export with this name. Does nothing if the export was removed in the meantime.
     pub(crate) fn publish(&self, name: &str, volume: Arc<Volume>) {
-        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        let mut exports = self.exports.write();
         if exports.by_name.contains_key(name) {
             exports.remove_expected(name);
         }
@@ -163,7 +165,7 @@ impl Registry {
 
     /// Takes the volume from an export, which is detached then, and returns the rules of the export.
     pub(super) fn detach(&self, name: &str) -> Result<Arc<Rules>, NfsError> {
-        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        let mut exports = self.exports.write();
         let Exports { by_name, by_generation, .. } = &mut *exports;
         let Some(added) = by_name.get_mut(name) else {
             return Err(NfsError::NoSuchExport { name: name.to_owned() });
@@ -177,7 +179,7 @@ impl Registry {
 
     /// Removes an export, or an expected export. Returns the rules of the export; `None` if it was not added.
     pub(super) fn remove(&self, name: &str) -> Option<Arc<Rules>> {
-        let mut exports = self.exports.write().unwrap_or_else(PoisonError::into_inner);
+        let mut exports = self.exports.write();
         exports.remove_expected(name);
         let added = exports.by_name.remove(name)?;
         let generation = added.volume.as_ref().map(|volume| volume.generation()).or(added.detached);
@@ -188,51 +190,51 @@ impl Registry {
     /// Waits until no operation uses a former volume of an export: one that was taken from the export, or that of a
     /// removed export. Returns false after the timeout.
     pub(super) fn wait_unused(&self, name: &str, max_wait: Duration) -> bool {
-        let users = self.users.read().unwrap_or_else(PoisonError::into_inner).get(name).map(Arc::clone);
+        let users = self.users.read().get(name).map(Arc::clone);
         let Some(users) = users else { return true };
         let current = {
-            let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+            let exports = self.exports.read();
             let added = exports.by_name.get(name);
             added.and_then(|it| it.volume.as_ref()).map(|volume| volume.generation())
         };
         if !users.wait_unused(current, max_wait) {
             return false;
         }
-        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        let exports = self.exports.read();
         if !exports.by_name.contains_key(name) {
-            self.users.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+            self.users.write().remove(name);
         }
         true
     }
 
     /// Returns the rules of an export.
     pub(crate) fn rules(&self, name: &str) -> Option<Arc<Rules>> {
-        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        let exports = self.exports.read();
         exports.by_name.get(name).map(|added| Arc::clone(&added.rules))
     }
 
     /// Returns the rules of all exports, ordered by name.
     pub(crate) fn all(&self) -> Vec<Arc<Rules>> {
-        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        let exports = self.exports.read();
         exports.by_name.values().map(|added| Arc::clone(&added.rules)).collect()
     }
 
     /// Returns all volumes that are served. They count as in use until they are dropped.
     pub(super) fn volumes(&self) -> Vec<VolumeInUse> {
-        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        let exports = self.exports.read();
         let in_use = |it: &AddedExport| it.volume.as_ref().map(|volume| VolumeInUse::new(volume, &it.users));
         exports.by_name.values().filter_map(in_use).collect()
     }
 
     /// Returns true if handles of a generation are not stale.
     pub(crate) fn has_generation(&self, generation: u64) -> bool {
-        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        let exports = self.exports.read();
         exports.by_generation.contains_key(&generation)
     }
 
     /// Finds an export by its name.
     pub(crate) fn by_name(&self, name: &str) -> Found {
-        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        let exports = self.exports.read();
         match exports.by_name.get(name) {
             Some(AddedExport { volume: Some(volume), users, .. }) => {
                 Found::Volume(VolumeInUse::new(volume, users))
@@ -245,7 +247,7 @@ impl Registry {
 
     /// Finds a volume by the generation in a file handle.
     pub(crate) fn by_generation(&self, generation: u64) -> Found {
-        let exports = self.exports.read().unwrap_or_else(PoisonError::into_inner);
+        let exports = self.exports.read();
         match exports.by_generation.get(&generation) {
             Some(GenerationState::Volume { volume, users }) => Found::Volume(VolumeInUse::new(volume, users)),
             Some(GenerationState::Detached) => Found::Detached,

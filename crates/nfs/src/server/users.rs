@@ -4,8 +4,9 @@
 //! replaced, the export has another generation, and operations on the former one may still run.
 
 use std::collections::HashMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Number of operations that use each generation of an export.
 #[derive(Debug, Default)]
@@ -26,7 +27,7 @@ struct Counts {
 
 impl Users {
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 
     /// Counts the start of an operation.
@@ -53,8 +54,7 @@ impl Users {
         let is_used = |counts: &mut Counts| counts.operations.keys().any(|it| Some(*it) != current);
         let mut counts = self.lock();
         counts.waiting += 1;
-        let waited = self.ended.wait_timeout_while(counts, max_wait, is_used);
-        let (mut counts, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        let timeout = self.ended.wait_while_for(&mut counts, is_used, max_wait);
         counts.waiting -= 1;
         !timeout.timed_out()
     }

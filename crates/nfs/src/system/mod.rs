@@ -15,7 +15,6 @@ mod line;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use self::exportfs::Outcome;
 use self::exports_file::ExportsFile;
@@ -24,6 +23,7 @@ use crate::clients::ClientList;
 use crate::error::NfsError;
 use crate::export::{Access, Export, ExportSummary, Identity, NfsExportInfo, is_name};
 use crate::provider::{NfsMode, NfsProvider, NfsServerInfo};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Settings of a [`SystemNfs`].
 #[derive(Debug, Clone)]
@@ -111,7 +111,7 @@ impl SystemNfs {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Writes the lines of all exports, and makes the kernel read them. Returns `None` if the server was never started.
@@ -119,7 +119,7 @@ impl SystemNfs {
     /// Callers that wait for a run which began before their change share the next one.
     fn apply(&self) -> Result<Option<Outcome>, NfsError> {
         let wanted = self.state().version;
-        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut applied = self.applied.lock();
         if applied.version.is_some_and(|version| version >= wanted) {
             return Ok(applied.outcome.clone());
         }

@@ -20,11 +20,12 @@ mod walked;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use linux_raw_sys::general::{EXT4_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, TMPFS_MAGIC, XFS_SUPER_MAGIC};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::StatVfs;
 
 use self::descriptors::Descriptors;
@@ -120,7 +121,7 @@ impl Volume {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Returns the id in the table and the inode number for clients of the file at an entry. Gives the file an id if it

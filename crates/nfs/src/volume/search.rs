@@ -12,7 +12,7 @@
 
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::{FileType, OFlags};
@@ -41,7 +41,7 @@ impl Volume {
     /// Fails with `STALE` if the file was not found, and with `JUKEBOX` (the client tries again later) if the last walk
     /// was too recent for another one.
     pub(super) fn search(&self, id: FileId) -> Result<LocatedFile, Status> {
-        let mut last = self.searches.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.searches.last.lock();
         // Another search, for whose end this one has waited, may have found the file.
         if let Some(found) = self.locate_in_open(id)? {
             return Ok(found);

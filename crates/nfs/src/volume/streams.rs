@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FileType, Mode as FileMode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
@@ -76,7 +76,7 @@ struct KeptStream {
 
 impl Streams {
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Removes and returns the stream of a directory that is at a cookie; `None` if there is none.

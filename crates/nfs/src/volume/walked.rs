@@ -4,8 +4,9 @@
 //! walks over one directory or over the whole tree. A walk records all inode numbers that it meets.
 
 use std::collections::HashSet;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::table::{FileId, Inode, Table};
 

@@ -19,7 +19,7 @@ fn clients_that_are_not_allowed_are_disconnected() {
     let mut client = fixture.connect();
     client.send(&record(next_xid(), NFS, 0, &Void));
     assert!(client.receive().is_none());
-    assert_eq!(*fixture.recorder.refusals.lock().unwrap(), [RefusalReason::Address]);
+    assert_eq!(*fixture.recorder.refusals.lock(), [RefusalReason::Address]);
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn handles_are_refused_if_their_export_does_not_allow_the_client_any_more() {
     let fixture = fixture.restart_with(|export| export.clients("192.0.2.0/24".parse().unwrap()));
     let mut client = fixture.connect();
     assert_eq!(client.getattr(&root).unwrap_err(), nfsstat3::NFS3ERR_ACCES);
-    assert_eq!(*fixture.recorder.refusals.lock().unwrap(), [RefusalReason::Address]);
+    assert_eq!(*fixture.recorder.refusals.lock(), [RefusalReason::Address]);
 }
 
 /// Sends a call, and returns the words of the reply without the record mark and the xid.
@@ -69,7 +69,7 @@ fn operations_are_observed_with_their_outcome() {
     client.lookup(&root, "none").unwrap_err();
     client.create(&root, "file").unwrap();
     assert_eq!(
-        *fixture.recorder.operations.lock().unwrap(),
+        *fixture.recorder.operations.lock(),
         [
             (Operation::Mnt, Outcome::Done),
             (Operation::Lookup, Outcome::Failed(2)),

@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use nfs3_types::nfs3::nfs_fh3;
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use workspace_nfs::{
     Direction, Export, Identity, Limits, MountEvent, NfsServer, Observer, Operation, Outcome, Refusal,
@@ -39,23 +40,23 @@ pub(crate) struct Recorder {
 
 impl Observer for Recorder {
     fn operation(&self, operation: Operation, outcome: Outcome) {
-        self.operations.lock().unwrap().push((operation, outcome));
+        self.operations.lock().push((operation, outcome));
     }
 
     fn bytes(&self, direction: Direction, count: u64) {
-        self.bytes.lock().unwrap().push((direction, count));
+        self.bytes.lock().push((direction, count));
     }
 
     fn mounted(&self, event: MountEvent<'_>) {
-        self.mounts.lock().unwrap().push(format!("+{}", event.export));
+        self.mounts.lock().push(format!("+{}", event.export));
     }
 
     fn unmounted(&self, event: MountEvent<'_>) {
-        self.mounts.lock().unwrap().push(format!("-{}", event.export));
+        self.mounts.lock().push(format!("-{}", event.export));
     }
 
     fn refused(&self, refusal: Refusal<'_>) {
-        self.refusals.lock().unwrap().push(refusal.reason);
+        self.refusals.lock().push(refusal.reason);
     }
 }
 

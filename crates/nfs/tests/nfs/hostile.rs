@@ -59,7 +59,7 @@ fn a_record_that_is_not_a_call_closes_only_its_connection() {
         assert!(bad.receive().is_none(), "{data:?}");
         good.getattr(&root).unwrap();
     }
-    let refusals = fixture.recorder.refusals.lock().unwrap();
+    let refusals = fixture.recorder.refusals.lock();
     assert_eq!(*refusals, [RefusalReason::MalformedRecord; 5]);
 }
 
@@ -153,7 +153,7 @@ fn at_the_limit_the_oldest_connection_that_has_used_no_export_is_closed() {
     }
     // The server closes a connection before it reports that to the observer.
     wait_until("the refusals are reported", || {
-        *fixture.recorder.refusals.lock().unwrap() == [RefusalReason::Connections; 20]
+        *fixture.recorder.refusals.lock() == [RefusalReason::Connections; 20]
     });
 }
 

@@ -45,7 +45,7 @@ fn an_export_with_a_secret_is_mounted_only_by_its_full_path() {
     for path in [format!("/{NAME}"), format!("/{NAME}."), format!("/{NAME}.{}x", secret.reveal())] {
         assert_eq!(refused(client.mount(&path)), "MNT3ERR_NOENT", "{path}");
     }
-    let refusals = fixture.recorder.refusals.lock().unwrap();
+    let refusals = fixture.recorder.refusals.lock();
     assert_eq!(*refusals, [RefusalReason::Secret; 3]);
 }
 
@@ -60,7 +60,7 @@ fn the_secret_is_checked_before_the_address() {
         assert_eq!(refused(client.mount(&path)), "MNT3ERR_NOENT", "{path}");
     }
     assert_eq!(refused(client.mount(&format!("/{NAME}.{}", secret.reveal()))), "MNT3ERR_ACCES");
-    let refusals = fixture.recorder.refusals.lock().unwrap();
+    let refusals = fixture.recorder.refusals.lock();
     let (secret, unknown) = (RefusalReason::Secret, RefusalReason::UnknownExport);
     assert_eq!(*refusals, [secret, secret, unknown, RefusalReason::Address]);
 }
@@ -87,7 +87,7 @@ fn mounts_are_counted_until_the_client_unmounts() {
     let mounts = |fixture: &Fixture| fixture.server.exports()[0].mounts;
     assert_eq!(mounts(&fixture), 1);
     client.mount("/sbx-1").unwrap();
-    assert_eq!(*fixture.recorder.mounts.lock().unwrap(), ["+sbx-1"], "the second mount is not reported");
+    assert_eq!(*fixture.recorder.mounts.lock(), ["+sbx-1"], "the second mount is not reported");
     let dump: mountlist<'_, '_> = client.call(MOUNT, 2, &Void);
     let dump: Vec<_> = dump.into_inner().into_iter().map(|it| it.ml_directory.0.to_vec()).collect();
     assert_eq!(dump, [b"/sbx-1"]);
@@ -97,5 +97,5 @@ fn mounts_are_counted_until_the_client_unmounts() {
     let _: Void = client.call(MOUNT, 4, &Void);
     assert_eq!(mounts(&fixture), 0);
     let _: Void = client.call(MOUNT, 0, &Void);
-    assert_eq!(*fixture.recorder.mounts.lock().unwrap(), ["+sbx-1", "-sbx-1", "+sbx-1", "-sbx-1"]);
+    assert_eq!(*fixture.recorder.mounts.lock(), ["+sbx-1", "-sbx-1", "+sbx-1", "-sbx-1"]);
 }

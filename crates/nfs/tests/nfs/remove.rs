@@ -1,11 +1,12 @@
 //! Tests of REMOVE, RMDIR and LINK, and of repeated calls, which must not be executed twice.
 
 use std::fs;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
 use nfs3_types::nfs3::*;
+use parking_lot::{Condvar, Mutex};
 use workspace_nfs::{Gate, GateGuard};
 use workspace_test_support::wait_until;
 
@@ -117,9 +118,9 @@ impl Gate for PausingGate {
     }
 
     fn changing(&self) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.has_begun = true;
-        drop(self.changed.wait_while(state, |state| state.is_paused).unwrap());
+        self.changed.wait_while(&mut state, |state| state.is_paused);
     }
 }
 
@@ -129,10 +130,10 @@ fn a_connection_that_waits_for_the_first_reply_serves_other_calls() {
     let fixture = Fixture::with_export(|export| export.gate(Arc::clone(&gate) as Arc<dyn Gate>));
     let (mut client, root) = fixture.mount();
     client.create(&root, "file").unwrap();
-    *gate.state.lock().unwrap() = GateState { is_paused: true, has_begun: false };
+    *gate.state.lock() = GateState { is_paused: true, has_begun: false };
     let remove = record(next_xid(), NFS, 12, &REMOVE3args { object: at(&root, b"file") });
     client.send(&remove);
-    wait_until("the first call is executed", || gate.state.lock().unwrap().has_begun);
+    wait_until("the first call is executed", || gate.state.lock().has_begun);
     let mut again = fixture.connect();
     again.send(&remove);
     // The server must read the repeated call before the next call arrives. Otherwise it would use another thread
@@ -140,7 +141,7 @@ fn a_connection_that_waits_for_the_first_reply_serves_other_calls() {
     sleep(Duration::from_millis(300));
     again.stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     again.null();
-    gate.state.lock().unwrap().is_paused = false;
+    gate.state.lock().is_paused = false;
     gate.changed.notify_all();
     assert_eq!(client.receive().unwrap(), again.receive().unwrap());
 }

@@ -26,7 +26,7 @@ fn clients_wait_for_an_export_that_is_not_added_again_yet() {
     assert_eq!(client.getattr(&file).unwrap_err(), nfsstat3::NFS3ERR_JUKEBOX);
     // The export may have a secret, which is not known yet, so its name is not revealed.
     assert_eq!(client.mount(&format!("/{NAME}")).unwrap_err().to_string(), "MNT3ERR_NOENT");
-    assert_eq!(*fixture.recorder.refusals.lock().unwrap(), [RefusalReason::UnknownExport]);
+    assert_eq!(*fixture.recorder.refusals.lock(), [RefusalReason::UnknownExport]);
     assert!(fixture.server.exports().is_empty() && fixture.server.export_info(NAME).is_none());
     // A failed attempt to add the export does not make its handles stale.
     fs::write(fixture.outside().join("file"), b"").unwrap();

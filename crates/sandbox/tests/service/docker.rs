@@ -1,7 +1,6 @@
 //! The Docker daemon of this process.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use workspace_test_support::Docker;
 
 use crate::home::agent_program;
@@ -12,7 +11,7 @@ pub(crate) const NETWORK: &str = "workspace-egress";
 static DAEMON: Mutex<Option<Docker>> = Mutex::new(None);
 
 fn lock() -> MutexGuard<'static, Option<Docker>> {
-    DAEMON.lock().unwrap_or_else(PoisonError::into_inner)
+    DAEMON.lock()
 }
 
 /// Starts a daemon for this process alone: the shared one is in another network namespace.

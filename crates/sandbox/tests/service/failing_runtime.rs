@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use libtest_mimic::Trial;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use workspace_catalog::State;
 use workspace_sandbox::runtime::{
@@ -79,18 +80,18 @@ impl FailingRuntime {
 
     /// Lets the next call that reaches this step hang.
     pub(crate) fn hang_at(&self, step: Step) {
-        *self.hangs_at.lock().unwrap() = Some(step);
+        *self.hangs_at.lock() = Some(step);
     }
 
     /// Waits until a call hangs.
     pub(crate) async fn wait_until_it_hangs(&self) {
         let hangs =
             tokio::time::timeout(TIMEOUT, self.hangs.subscribe().wait_for(|hangs| *hangs)).await.is_ok();
-        assert!(hangs, "no call reached {:?}", self.hangs_at.lock().unwrap());
+        assert!(hangs, "no call reached {:?}", self.hangs_at.lock());
     }
 
     async fn reach(&self, step: Step) {
-        if self.hangs_at.lock().unwrap().take_if(|at| *at == step).is_some() {
+        if self.hangs_at.lock().take_if(|at| *at == step).is_some() {
             self.hangs.send_replace(true);
             std::future::pending::<()>().await;
         }

@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use libtest_mimic::Trial;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -55,7 +56,7 @@ struct RemoteAgents {
 
 impl RemoteAgents {
     fn end_all(&self) {
-        for (_, mut agent) in self.agents.lock().unwrap().drain() {
+        for (_, mut agent) in self.agents.lock().drain() {
             let _ = agent.kill();
             let _ = agent.wait();
         }
@@ -79,12 +80,12 @@ impl Behaviour for RemoteAgents {
         command.arg(agent_program()).arg(start.id).arg(file);
         command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null()).stderr(Stdio::null());
         let agent = command.spawn().unwrap();
-        self.agents.lock().unwrap().insert(start.id.to_owned(), agent);
+        self.agents.lock().insert(start.id.to_owned(), agent);
         Ok(StartResult::default())
     }
 
     fn is_running(&self, id: &str) -> bool {
-        let mut agents = self.agents.lock().unwrap();
+        let mut agents = self.agents.lock();
         agents.get_mut(id).is_some_and(|agent| agent.try_wait().unwrap().is_none())
     }
 
@@ -95,7 +96,7 @@ impl Behaviour for RemoteAgents {
     }
 
     async fn kill(&self, id: &str) {
-        if let Some(mut agent) = self.agents.lock().unwrap().remove(id) {
+        if let Some(mut agent) = self.agents.lock().remove(id) {
             let _ = agent.kill();
             let _ = agent.wait();
         }

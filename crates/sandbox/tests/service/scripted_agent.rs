@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Mutex;
 
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -31,7 +31,7 @@ impl ScriptedAgents {
     /// Connects the agent of a sandbox, which registers with these commands.
     pub(crate) fn connect(&self, start: &SandboxSpec<'_>, commands: Vec<CommandProgress>) {
         let (messages, queued) = unbounded_channel();
-        self.messages.lock().unwrap().insert(start.id.to_owned(), messages);
+        self.messages.lock().insert(start.id.to_owned(), messages);
         let register = RegisterRequest {
             sandbox_id: start.id.to_owned(),
             token: start.token.to_vec(),
@@ -58,6 +58,6 @@ impl ScriptedAgents {
     /// Sends a message of the agent of a sandbox.
     pub(crate) fn send(&self, sandbox: &str, payload: AgentPayload) {
         let message = AgentMessage { payload: Some(payload), ..AgentMessage::default() };
-        self.messages.lock().unwrap()[sandbox].send(message).unwrap();
+        self.messages.lock()[sandbox].send(message).unwrap();
     }
 }

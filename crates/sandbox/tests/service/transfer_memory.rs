@@ -4,9 +4,10 @@
 //! of the owner `alice`, and `sh` runs a shell command in a sandbox and returns its result.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use libtest_mimic::Trial;
+use parking_lot::Mutex;
 use rustix::process::{Signal, kill_process};
 use tokio::sync::Semaphore;
 use workspace_sandbox::{
@@ -27,7 +28,7 @@ struct Budget(Mutex<HashMap<String, Arc<Semaphore>>>);
 
 impl Budget {
     fn semaphore(&self, owner: &str) -> Arc<Semaphore> {
-        let mut owners = self.0.lock().unwrap();
+        let mut owners = self.0.lock();
         owners.entry(owner.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(8 << 20))).clone()
     }
 

@@ -6,11 +6,12 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use libtest_mimic::Trial;
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, openat};
 use workspace_catalog::{Change, Filter, State};
 use workspace_sandbox::{
@@ -89,21 +90,21 @@ struct RecordingHooks {
 
 impl RecordingHooks {
     fn record(&self, call: Call) {
-        self.calls.lock().unwrap().push(call);
+        self.calls.lock().push(call);
     }
 
     fn calls(&self) -> Vec<Call> {
-        self.calls.lock().unwrap().clone()
+        self.calls.lock().clone()
     }
 
     /// Reads a file of a workspace; `None` if there is none.
     fn read(&self, id: &str, name: &str) -> Option<String> {
-        read_below(&self.roots.lock().unwrap().get(id)?.directory, name)
+        read_below(&self.roots.lock().get(id)?.directory, name)
     }
 }
 
 fn set<T>(value: &Mutex<T>, new: T) {
-    *value.lock().unwrap() = new;
+    *value.lock() = new;
 }
 
 fn read_below(root: &OwnedFd, name: &str) -> Option<String> {
@@ -115,32 +116,32 @@ fn read_below(root: &OwnedFd, name: &str) -> Option<String> {
 impl WorkspaceHooks for RecordingHooks {
     async fn created(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) -> Result<(), HookFailure> {
         self.record(Call::Created { id: workspace.id.to_owned(), owner: workspace.owner.to_owned() });
-        let behaviour = *self.on_created.lock().unwrap();
+        let behaviour = *self.on_created.lock();
         behaviour.act().await?;
-        self.roots.lock().unwrap().insert(workspace.id.to_owned(), root);
+        self.roots.lock().insert(workspace.id.to_owned(), root);
         Ok(())
     }
 
     async fn recovered(&self, workspace: HookedWorkspace<'_>, root: WorkspaceRoot) {
         self.record(Call::Recovered { id: workspace.id.to_owned() });
-        self.roots.lock().unwrap().insert(workspace.id.to_owned(), root);
+        self.roots.lock().insert(workspace.id.to_owned(), root);
     }
 
     async fn before_removal(&self, id: &str, cause: RemovalCause) -> Result<Retain, HookFailure> {
         self.record(Call::Removal { id: id.to_owned(), cause });
-        let behaviour = *self.on_removal.lock().unwrap();
+        let behaviour = *self.on_removal.lock();
         behaviour.act().await?;
-        if *self.keeps.lock().unwrap() {
-            self.kept.lock().unwrap().insert(id.to_owned());
+        if *self.keeps.lock() {
+            self.kept.lock().insert(id.to_owned());
             return Ok(Retain::Keep);
         }
-        self.roots.lock().unwrap().remove(id);
+        self.roots.lock().remove(id);
         Ok(Retain::Release)
     }
 
     async fn replaced(&self, id: &str, root: Option<WorkspaceRoot>) {
         self.record(Call::Replaced { id: id.to_owned() });
-        let mut roots = self.roots.lock().unwrap();
+        let mut roots = self.roots.lock();
         match root {
             Some(root) => drop(roots.insert(id.to_owned(), root)),
             None => drop(roots.remove(id)),
@@ -148,9 +149,9 @@ impl WorkspaceHooks for RecordingHooks {
     }
 
     async fn retained(&self, ids: &[String]) -> Result<HashSet<String>, HookFailure> {
-        let behaviour = *self.on_retained.lock().unwrap();
+        let behaviour = *self.on_retained.lock();
         behaviour.act().await?;
-        let kept = self.kept.lock().unwrap();
+        let kept = self.kept.lock();
         Ok(ids.iter().filter(|id| kept.contains(*id)).cloned().collect())
     }
 }
@@ -230,7 +231,7 @@ async fn hooks_can_read_new_and_restored_workspaces(home: &TestHome) {
             Call::Replaced { id: id.clone() },
             Call::Removal { id, cause: RemovalCause::Deleted },
         ];
-        assert_eq!(std::mem::take(&mut *hooks.calls.lock().unwrap()), expected);
+        assert_eq!(std::mem::take(&mut *hooks.calls.lock()), expected);
     }
     assert!(service.wait_for_removed_files(TIMEOUT).await);
     assert!(service.workspaces().list().unwrap().is_empty());
@@ -265,8 +266,8 @@ async fn files_that_a_hook_keeps_outlive_their_sandbox(home: &TestHome) {
         assert_eq!(read_below(&root, "file").as_deref(), Some("mine\n"));
     }
     // The hook no longer needs the files.
-    hooks.kept.lock().unwrap().clear();
-    hooks.roots.lock().unwrap().clear();
+    hooks.kept.lock().clear();
+    hooks.roots.lock().clear();
     assert_eq!(service.collect().await.unwrap().workspaces, 2);
     assert!(service.workspaces().list().unwrap().is_empty());
 }
@@ -324,7 +325,7 @@ async fn expired_sandbox_stays_until_a_hook_answers(home: &TestHome) {
     // The next server asks with the same cause.
     service.close().await;
     drop(service);
-    hooks.calls.lock().unwrap().clear();
+    hooks.calls.lock().clear();
     let service = start(home, &hooks).await;
     assert_eq!(hooks.calls().first(), Some(&asked));
     assert!(home.workspace(&info).join("file").exists());
@@ -349,7 +350,7 @@ async fn creation_is_undone_if_a_hook_does_not_accept_the_workspace(home: &TestH
             set(&second.on_created, behaviour);
             let refused = service.create(creator(), base()).await.unwrap_err();
             assert!(matches!(refused, SandboxError::CreationHook { .. }), "{refused}");
-            let calls = std::mem::take(&mut *first.calls.lock().unwrap());
+            let calls = std::mem::take(&mut *first.calls.lock());
             let [Call::Created { id, .. }, Call::Removal { id: removed, cause }] = &calls[..] else {
                 panic!("{calls:?}")
             };
@@ -387,10 +388,10 @@ async fn orphans_are_kept_until_a_hook_answers(home: &TestHome) {
         assert!(file.exists());
     }
     set(&hooks.on_retained, Behaviour::Answers);
-    hooks.kept.lock().unwrap().insert(id.to_owned());
+    hooks.kept.lock().insert(id.to_owned());
     assert_eq!(service.collect().await.unwrap().workspaces, 0);
     assert!(file.exists());
-    hooks.kept.lock().unwrap().clear();
+    hooks.kept.lock().clear();
     assert_eq!(service.collect().await.unwrap().workspaces, 1);
     assert!(!file.exists());
 }

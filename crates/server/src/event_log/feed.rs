@@ -6,9 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use workspace_catalog::{Catalog, CatalogError};
@@ -116,7 +117,7 @@ impl EventFeed {
     }
 
     fn lock(&self) -> MutexGuard<'_, Signals> {
-        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+        self.signals.lock()
     }
 }
 

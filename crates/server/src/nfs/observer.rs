@@ -1,10 +1,11 @@
 //! Metrics and audit entries of the NFS server.
 
 use std::fmt::Write as _;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::json;
 use workspace_nfs::{Direction, MountEvent, Observer, Operation, Outcome, Refusal, RefusalReason};
 
@@ -40,7 +41,7 @@ struct RecordLimit {
 impl RecordLimit {
     /// Counts an entry. Returns false if there were too many in this interval.
     fn allows(&self) -> bool {
-        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = self.recorded.lock();
         if recorded.0.is_none_or(|start| start.elapsed() >= RECORDED_INTERVAL) {
             *recorded = (Some(Instant::now()), 0);
         }
@@ -157,7 +158,7 @@ mod tests {
         let limit = RecordLimit::default();
         let allowed = (0..RECORDED_MAX * 3).filter(|_| limit.allows()).count();
         assert_eq!(allowed, RECORDED_MAX as usize);
-        *limit.recorded.lock().unwrap() = (Instant::now().checked_sub(RECORDED_INTERVAL), RECORDED_MAX);
+        *limit.recorded.lock() = (Instant::now().checked_sub(RECORDED_INTERVAL), RECORDED_MAX);
         assert!(limit.allows());
     }
 }

@@ -1,9 +1,10 @@
 //! The NFS server of this process, with the exports of all workspaces.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::spawn_blocking;
 use workspace_api::nfs::{NfsExport, NfsInfo};
 use workspace_nfs::{
@@ -170,7 +171,7 @@ impl Nfs {
 
 impl Inner {
     pub(super) fn exports(&self) -> MutexGuard<'_, HashMap<String, ListedExport>> {
-        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+        self.exports.lock()
     }
 
     /// Returns the secret in the mount path of a workspace; `None` if paths have no secret.

@@ -1,9 +1,9 @@
 //! Statistics of sandbox creations, for metrics and readiness.
 
 use std::fmt::Write as _;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use workspace_api::error_codes;
 use workspace_sandbox::Service;
 
@@ -30,12 +30,12 @@ impl Creations {
     /// Records the duration of a successful creation, or a failure that counts for the readiness of the server.
     pub(super) fn observe(&self, origin: ParameterOrigin, duration: Duration, error: Option<&ApiError>) {
         let Some(error) = error else {
-            self.durations.lock().unwrap_or_else(PoisonError::into_inner).observe(duration.as_secs_f64());
-            *self.failures.lock().unwrap_or_else(PoisonError::into_inner) = Failures::default();
+            self.durations.lock().observe(duration.as_secs_f64());
+            *self.failures.lock() = Failures::default();
             return;
         };
         if is_server_fault(error, origin) {
-            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut failures = self.failures.lock();
             failures.count = failures.count.saturating_add(1);
             failures.last = Some((Instant::now(), error.message().to_owned()));
         }
@@ -44,7 +44,7 @@ impl Creations {
     /// Returns the message of the last failure if at least `min_failures` consecutive creations failed, the last of them
     /// at most `max_age` ago. An older failure is ignored, so that a server without requests becomes ready again.
     pub(crate) fn recent_failure(&self, min_failures: u32, max_age: Duration) -> Option<String> {
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let failures = self.failures.lock();
         let (failed_at, message) = failures.last.as_ref()?;
         (failures.count >= min_failures && failed_at.elapsed() <= max_age).then(|| message.clone())
     }
@@ -76,7 +76,7 @@ pub(crate) fn render(service: &Service, creations: &Creations, text: &mut String
     let _ = writeln!(text, "{name} {}", service.failed_measurements());
     let name = "sandbox_create_duration_seconds";
     write_metric_header(text, name, "histogram", "Time to create a sandbox.");
-    creations.durations.lock().unwrap_or_else(PoisonError::into_inner).render(text, name, "");
+    creations.durations.lock().render(text, name, "");
 }
 
 #[cfg(test)]

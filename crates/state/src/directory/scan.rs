@@ -7,8 +7,8 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
@@ -164,7 +164,7 @@ impl<'a> Scan<'a> {
     /// Returns the skipped entries, sorted by path, and their number. Fails if user data was skipped and the options do
     /// not allow that.
     pub(super) fn skipped(&self, options: &SnapshotOptions) -> Result<(Vec<SkippedEntry>, u64)> {
-        let skipped = std::mem::take(&mut *self.skipped.lock().unwrap_or_else(PoisonError::into_inner));
+        let skipped = std::mem::take(&mut *self.skipped.lock());
         if options.fail_if_incomplete { skipped.finish_if_complete() } else { Ok(skipped.finish()) }
     }
 }
@@ -547,7 +547,7 @@ impl Scan<'_> {
         let (node, times) = writer.finish(header, Some(Timestamp(own_fingerprint.mtime)))?;
         let own_reliable = is_reliable(&own_fingerprint, Timestamp::now().0);
         let record = StatRecord { node, times_node: times, own_fingerprint, own_reliable, entries: record };
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((path.to_vec(), Some(record)));
+        self.changed.lock().push((path.to_vec(), Some(record)));
         Ok(WrittenDirectory { node, times })
     }
 
@@ -570,7 +570,7 @@ impl Scan<'_> {
                     queue.push(self.count_path(join(&vanished, &entry.name))?);
                 }
             }
-            self.changed.lock().unwrap_or_else(PoisonError::into_inner).push((vanished, None));
+            self.changed.lock().push((vanished, None));
         }
         Ok(())
     }
@@ -578,7 +578,7 @@ impl Scan<'_> {
     /// Records a skipped entry. Counts its path against the walk limits if it is kept.
     fn skip(&self, path: &[u8], reason: SkipReason) -> Result<()> {
         let skipped = SkippedEntry { path: os_path(path).to_owned(), reason };
-        let is_named = self.skipped.lock().unwrap_or_else(PoisonError::into_inner).push(skipped);
+        let is_named = self.skipped.lock().push(skipped);
         if is_named { self.count_bytes(path.len()) } else { Ok(()) }
     }
 

@@ -1,8 +1,8 @@
 //! Snapshots and previews of directories. A preview is the tree that a snapshot would have, without a commit.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use crate::batch::Batch;
 use crate::progress::Progress;
@@ -84,7 +84,7 @@ pub fn snapshot_directory_with_reader(
     let parents = options.new.parents.clone();
     let snapshot =
         commit_snapshot(store, batch.finish()?, written.node.into(), written.times, parents, options.new)?;
-    let changed = std::mem::take(&mut *scan.changed.lock().unwrap_or_else(PoisonError::into_inner));
+    let changed = std::mem::take(&mut *scan.changed.lock());
     tracked.update_stat_records(&changed)?;
     if options.record_as_checkout {
         // The next checkout must still remove the temporary files of interrupted checkouts.

@@ -14,15 +14,14 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Gid, Mode, Stat, Uid, fchmod, fchown, statat};
 use rustix::io::Errno;
 
 use crate::entry::{DirectoryNode, Entry, Node};
 use crate::error::StoreError;
-use crate::mutex::lock;
 use crate::node::{NodeKind, NodeRef, Xattrs};
 use crate::page::EntryTime;
 use crate::platform::RawDir;
@@ -122,7 +121,7 @@ impl<'a> Switch<'a> {
 
     /// Stores the stat records and link labels, and adds the counters to the report.
     pub(super) fn finish(&self, report: &mut CheckoutReport) -> Result<()> {
-        let mut records = std::mem::take(&mut *lock(&self.records));
+        let mut records = std::mem::take(&mut *self.records.lock());
         // A file that was written within the last tick of the clock could change without a new timestamp.
         let now = Timestamp::now().0;
         for (_, record) in &mut records {
@@ -139,7 +138,7 @@ impl<'a> Switch<'a> {
         for (path, record) in records {
             last.insert(path, record);
         }
-        self.tracked.set_labels(&std::mem::take(&mut *lock(&self.labels)))?;
+        self.tracked.set_labels(&std::mem::take(&mut *self.labels.lock()))?;
         self.tracked.update_stat_records(&last.into_iter().collect::<Vec<_>>())?;
         let counts = self.report();
         report.written += counts.written;

@@ -4,8 +4,8 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::{Access, Mode, fchmod, fstat};
 use rustix::io::Errno;
 
@@ -48,14 +48,14 @@ impl<'r> TemporaryAccess<'r> {
     /// Opens a directory, after adding missing permissions to it, but not to its parents.
     fn grant(&self, path: &[u8], need: Access) -> Result<OwnedFd, Errno> {
         let (fd, former_mode) = open_with_owner_access(self.root, path, need)?;
-        let mut modes = self.modes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut modes = self.modes.lock();
         modes.extend(former_mode.map(|mode| (path.to_vec(), mode)));
         Ok(fd)
     }
 
     /// Restores all modes, even if one of them fails. Returns the fingerprints of the directories afterwards.
     pub(super) fn restore(&self) -> Result<Vec<(Vec<u8>, StatFingerprint)>> {
-        let modes = std::mem::take(&mut *self.modes.lock().unwrap_or_else(PoisonError::into_inner));
+        let modes = std::mem::take(&mut *self.modes.lock());
         // Children first, because a restored parent may deny access to its children.
         let restored: Vec<Result<_>> =
             modes.into_iter().rev().map(|(path, mode)| self.restore_mode(path, mode)).collect();

@@ -8,8 +8,8 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use heed::RwTxn;
 
@@ -18,7 +18,6 @@ use crate::error::{IoContext, Result, StoreError};
 use crate::failpoint;
 use crate::log_record::LogPosition;
 use crate::log_state::LogState;
-use crate::mutex::lock;
 use crate::pack::has_name;
 use crate::platform::start_writeback;
 use crate::record::RECORD_HEADER_LEN;
@@ -70,7 +69,7 @@ impl Inner {
 
     /// Returns log pack `pack`, open for writing. Opens it again if another file has its name now.
     pub(crate) fn log_file(&self, pack: u32) -> Result<Arc<File>> {
-        let mut log = lock(&self.log.file);
+        let mut log = self.log.file.lock();
         match &*log {
             // A commit that fails right after it started a log pack deletes the pack, and the next commit reuses its
             // number.
@@ -118,21 +117,21 @@ impl Inner {
     /// Syncs the log at least up to `target`. One sync serves all threads that wait for it.
     pub(crate) fn sync_log(&self, target: LogPosition) -> Result<()> {
         let log = &self.log;
-        let mut sync = lock(&log.sync);
+        let mut sync = log.sync.lock();
         while sync.synced_to < target {
             if sync.has_failed {
                 return Err(StoreError::Poisoned);
             }
             if sync.is_running {
                 sync.waiting += 1;
-                sync = log.synced.wait(sync).unwrap_or_else(PoisonError::into_inner);
+                log.synced.wait(&mut sync);
                 sync.waiting -= 1;
                 continue;
             }
             sync.is_running = true;
             drop(sync);
             let reached = self.sync_log_now(target);
-            sync = lock(&log.sync);
+            sync = log.sync.lock();
             sync.is_running = false;
             if let Ok(reached) = reached {
                 sync.synced_to = sync.synced_to.max(reached);
@@ -189,7 +188,7 @@ impl Inner {
         let state = self.index.log_state(&txn)?;
         if state.as_ref().is_none_or(|state| state.next_pack <= pack) {
             // The failed commit started this log pack, and the index does not have it, so no other process uses it.
-            *lock(&self.log.file) = None;
+            *self.log.file.lock() = None;
             self.packs.remove(pack)?;
             return self.packs.sync_directory();
         }

@@ -7,8 +7,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use heed::MdbError;
@@ -66,7 +66,7 @@ impl Store {
     /// the report of a rebuild that the caller has just done.
     fn open_at(path: PathBuf, rebuild: Option<RebuildReport>) -> Result<Self> {
         loop {
-            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = OPEN.lock();
             match open.get(&path) {
                 Some(weak) => {
                     if let Some(inner) = weak.upgrade() {

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use crate::batch::Batch;
 use crate::commit_options::NewSnapshot;
@@ -49,7 +49,7 @@ impl VirtualTree {
         let (snapshot, tree, times) = match &self.uncommitted {
             Some(content) => {
                 // Clones share the batch with the content of added files, so they must commit one after another.
-                let _lock = content.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
+                let _lock = content.commit_lock.lock();
                 self.commit_batch(&content.batch, BatchUse::Shared, parents, new)?
             }
             None => {
@@ -92,7 +92,7 @@ impl VirtualTree {
     pub fn into_root(self, template: impl Into<String>) -> Result<NewRoot> {
         let (ids, objects) = match &self.uncommitted {
             Some(content) => {
-                let _lock = content.commit_lock.lock().unwrap_or_else(PoisonError::into_inner);
+                let _lock = content.commit_lock.lock();
                 (self.write_root(&content.batch)?, content.batch.finish()?)
             }
             None => {

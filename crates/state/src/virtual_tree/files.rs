@@ -4,8 +4,9 @@
 //! directory, a [`File`] a changed file.
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rayon::prelude::*;
 use rustix::io::Errno;
 

@@ -5,7 +5,9 @@
 //! memory that follows them.
 
 use std::io::Read;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::child_objects::{ObjectId, for_each_child};
 use crate::content::ContentWriter;

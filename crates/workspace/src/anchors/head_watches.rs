@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
@@ -49,7 +49,7 @@ impl HeadWatches {
         loop {
             match reader.next() {
                 Ok(event) if event.events().contains(ReadFlags::UNMOUNT) => {
-                    self.ended.lock().unwrap_or_else(PoisonError::into_inner).insert(WatchId(event.wd()));
+                    self.ended.lock().insert(WatchId(event.wd()));
                 }
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(_) => return,
@@ -59,6 +59,6 @@ impl HeadWatches {
 
     /// Returns true if the head of a watch has ended. Returns true only once for each watch, and then forgets it.
     pub(super) fn has_ended(&self, watch: WatchId) -> bool {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).remove(&watch)
+        self.ended.lock().remove(&watch)
     }
 }

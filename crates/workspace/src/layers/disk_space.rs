@@ -8,8 +8,8 @@
 //! A *stack* is the list of layers that together show one tree. Several stacks may share layers.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use workspace_host::free_space::{self, Shortage};
 use workspace_state::{Cancel, WriteLimit};
@@ -82,7 +82,7 @@ impl Inner {
             return Ok(());
         }
         // Only one thread at a time removes layers: several would remove more than needed.
-        let _lock = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = self.freeing.lock();
         while let Some(shortage) = shortage() {
             if !self.remove_least_recently_used() {
                 return Err(io::Error::new(io::ErrorKind::StorageFull, shortage.to_string()));
@@ -94,7 +94,7 @@ impl Inner {
     /// Removes unused layers until they take at most their fraction of the file system.
     pub(super) fn enforce_unused_limit(&self) {
         let max_bytes = free_space::size(&self.root).map_or(u64::MAX, |bytes| bytes / UNUSED_DIVISOR);
-        let _lock = self.freeing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = self.freeing.lock();
         while self.lock().unused_bytes() > max_bytes && self.remove_least_recently_used() {}
     }
 

@@ -6,7 +6,6 @@
 //! the queue is not written: the next workspace that needs the tree requests it again.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use workspace_state::Snapshot;
@@ -137,7 +136,7 @@ impl Layers {
                 tracing::warn!("timed out waiting for the materialising thread to stop");
                 return;
             }
-            state = self.0.changed.wait_timeout(state, remaining).unwrap_or_else(PoisonError::into_inner).0;
+            self.0.changed.wait_for(&mut state, remaining);
         }
     }
 }

@@ -5,8 +5,9 @@
 //! record has a former generation, too. A *pin* protects a base snapshot (from which a generation was created) from
 //! garbage collection. An *anchor* is a mount that shows the present files of a project to several workspaces.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use workspace_host::overlay;
 
 use super::{LiveWorkspace, REMOVED_DIR, Slot, Workspaces, names};
@@ -26,6 +27,7 @@ impl Workspaces {
             }
         }
         self.anchors.remove_unused();
+        // Former generations that a killed process was removing.
         let removed = self.directory.join(REMOVED_DIR);
         if removed.exists() {
             self.overlay.remove(&removed)?;
@@ -95,7 +97,8 @@ impl Workspaces {
             self.anchors.load(anchor, id, &self.store)?;
         }
         let former = record.former.as_ref().map(lower);
-        // `unchanged_digest` is not stored: the next conditional commit computes it again.
+        // `unchanged_digest` is not stored: the next conditional commit (which commits only if files have changed) computes
+        // it again.
         let workspace = LiveWorkspace {
             lower: lower(&record.current),
             former_lower: former,
@@ -128,6 +131,7 @@ impl Workspaces {
         for path in overlay::mounted(&holder, &directory)? {
             overlay::unmount(&holder, &path)?;
         }
+        // Without mounts it is a plain directory, whatever the provider was.
         self.copy.remove(&directory)
     }
 

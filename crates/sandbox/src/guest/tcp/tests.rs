@@ -1,8 +1,7 @@
 //! The port as guest agents and other clients see it.
 
-use std::sync::Mutex;
-
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpSocket;
 use tokio::time::timeout;
@@ -37,7 +36,7 @@ impl GuestHandler for OneSandbox {
     }
 
     async fn on_registered(&self, handle: &Arc<SandboxHandle>, _: u64, _: RegisterRequest) {
-        self.registered.lock().unwrap().push(handle.id.clone());
+        self.registered.lock().push(handle.id.clone());
     }
 
     async fn on_message(&self, _: &Arc<SandboxHandle>, _: AgentPayload) {}
@@ -81,7 +80,7 @@ impl Fixture {
         let stream = self.dial(from).await;
         let (tls, stream) = (self.tls.clone(), Mutex::new(Some(stream)));
         let connector = tower::service_fn(move |_| {
-            let stream = stream.lock().unwrap().take();
+            let stream = stream.lock().take();
             let tls = tls.clone();
             async move {
                 let stream = stream.ok_or(io::ErrorKind::NotConnected)?;
@@ -137,7 +136,7 @@ async fn is_closed(stream: &mut TcpStream, within: Duration) -> bool {
 async fn agent_with_its_token_is_accepted() {
     let fixture = Fixture::new().await;
     fixture.register("127.0.0.1", SANDBOX, fixture.token.as_bytes()).await.unwrap();
-    assert_eq!(*fixture.handler.registered.lock().unwrap(), [SANDBOX]);
+    assert_eq!(*fixture.handler.registered.lock(), [SANDBOX]);
     fixture.task.abort();
     assert!(fixture.task.await.unwrap_err().is_cancelled());
     TcpListener::bind(fixture.address).await.unwrap();
@@ -166,7 +165,7 @@ async fn unknown_sandbox_and_wrong_token_get_the_same_answer() {
     }
     assert_eq!(answers[0].0, Code::Unauthenticated);
     assert!(answers.iter().all(|one| *one == answers[0]), "{answers:?}");
-    assert!(fixture.handler.registered.lock().unwrap().is_empty());
+    assert!(fixture.handler.registered.lock().is_empty());
 }
 
 #[tokio::test]

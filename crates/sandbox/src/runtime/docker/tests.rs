@@ -4,8 +4,9 @@
 //! state, and accepts or refuses requests according to it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -118,7 +119,7 @@ impl FakeDaemon {
         std::fs::write(&agent, "").unwrap();
         let host = format!("unix://{}", socket.display());
         let docker = Docker::connect(&host, None, &agent, &home.path().join("sandboxes")).await.unwrap();
-        container.lock().unwrap().server.clone_from(&docker.server_label);
+        container.lock().server.clone_from(&docker.server_label);
         let daemon = Self { home, container };
         std::fs::create_dir(daemon.sandboxes()).unwrap();
         daemon.dir().make().unwrap();
@@ -134,12 +135,12 @@ impl FakeDaemon {
     }
 
     fn is_paused(&self) -> bool {
-        self.container.lock().unwrap().is_paused
+        self.container.lock().is_paused
     }
 
     /// Checks that a request was refused with this message.
     fn assert_refused(&self, message: &str) {
-        let refusals = &self.container.lock().unwrap().refusals;
+        let refusals = &self.container.lock().refusals;
         assert!(refusals.iter().any(|refusal| refusal.contains(message)), "{refusals:?}");
     }
 }
@@ -160,7 +161,7 @@ async fn serve(stream: UnixStream, container: Arc<Mutex<FakeContainer>>) {
         }
         let path = request.split(' ').nth(1).unwrap_or_default();
         let path = path.split('?').next().unwrap_or_default();
-        let (status, body) = container.lock().unwrap().answer(path);
+        let (status, body) = container.lock().answer(path);
         let length =
             if status == 204 { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
         let response =
@@ -176,7 +177,7 @@ async fn freeze_after_a_thaw_succeeds_though_the_daemon_still_knows_the_containe
     let (daemon, docker) = FakeDaemon::start(0).await;
     docker.freeze(ID, &daemon.dir()).await.unwrap();
     // From here on the daemon is late. A freeze asks twice per attempt: to pause, and for the state.
-    daemon.container.lock().unwrap().lag = 4;
+    daemon.container.lock().lag = 4;
     docker.thaw(ID, &daemon.dir()).await.unwrap();
     assert!(!daemon.is_paused());
     docker.freeze(ID, &daemon.dir()).await.unwrap();
@@ -198,7 +199,7 @@ async fn thaw_of_a_running_container_waits_until_the_daemon_knows_that_it_runs()
     let (daemon, docker) = FakeDaemon::start(0).await;
     pause_record::write(&daemon.dir()).unwrap();
     {
-        let mut container = daemon.container.lock().unwrap();
+        let mut container = daemon.container.lock();
         (container.known_paused, container.stale_reports) = (true, 5);
     }
     docker.thaw(ID, &daemon.dir()).await.unwrap();
@@ -212,7 +213,7 @@ async fn unpause_is_repeated_when_the_daemon_has_forgotten_the_pause_in_between(
     docker.freeze(ID, &daemon.dir()).await.unwrap();
     {
         // A late event of the former thaw: the daemon takes the paused container for a running one.
-        let mut container = daemon.container.lock().unwrap();
+        let mut container = daemon.container.lock();
         (container.known_paused, container.stale_reports) = (false, RUNNING_REPORTS_MIN - 1);
     }
     docker.client.unpause_container(ID).await.unwrap_err();
@@ -224,7 +225,7 @@ async fn unpause_is_repeated_when_the_daemon_has_forgotten_the_pause_in_between(
 #[tokio::test]
 async fn failed_pause_that_took_effect_is_undone() {
     let (daemon, docker) = FakeDaemon::start(0).await;
-    daemon.container.lock().unwrap().loses_pause = true;
+    daemon.container.lock().loses_pause = true;
     docker.freeze(ID, &daemon.dir()).await.unwrap_err();
     assert!(!daemon.is_paused() && !daemon.dir().freeze_record().exists());
     daemon.assert_refused("already paused");

@@ -1,9 +1,9 @@
 //! Kills of the server at random times: the next start recovers everything.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -106,7 +106,7 @@ fn a_kill_during_creations_loses_nothing() {
                         let call = call.header("idempotency-key", &key).json(r#"{"template":"base"}"#);
                         let Some(answer) = call.try_send() else { return };
                         assert_eq!(answer.status, 201, "{}", answer.body);
-                        made.lock().unwrap().push(answer.json()["id"].as_str().unwrap().to_owned());
+                        made.lock().push(answer.json()["id"].as_str().unwrap().to_owned());
                     }
                 });
             }
@@ -115,7 +115,7 @@ fn a_kill_during_creations_loses_nothing() {
         });
         server.wait();
         server.start();
-        let mut acknowledged = made.into_inner().unwrap();
+        let mut acknowledged = made.into_inner();
         assert_consistent(&server);
         // A sandbox whose creation was finished by the next server has the same fields.
         for sandbox in all_sandboxes(&server).iter().filter(|sandbox| sandbox["state"] == "running") {
@@ -178,14 +178,14 @@ fn create_until_killed(server: &TestServer, after: Duration) -> Vec<String> {
                     let call = Call::new(address, "POST", "/api/v1/sandboxes").key(crate::support::KEY);
                     let Some(answer) = call.json(r#"{"template":"base"}"#).try_send() else { return };
                     assert_eq!(answer.status, 201, "{}", answer.body);
-                    made.lock().unwrap().push(id(&answer.json()));
+                    made.lock().push(id(&answer.json()));
                 }
             });
         }
         std::thread::sleep(after);
         server.signal(Signal::KILL);
     });
-    made.into_inner().unwrap()
+    made.into_inner()
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_kill_during_deletions_loses_nothing() {
                         return;
                     };
                     assert!(answer.status < 300, "{}", answer.body);
-                    acknowledged.lock().unwrap().push(id.clone());
+                    acknowledged.lock().push(id.clone());
                 }
             });
             std::thread::sleep(Duration::from_millis(chance.below(25)));
@@ -275,7 +275,7 @@ fn a_kill_during_deletions_loses_nothing() {
         server.start();
         assert_consistent(&server);
         let rows: BTreeSet<String> = all_sandboxes(&server).iter().map(id).collect();
-        for gone in acknowledged.into_inner().unwrap() {
+        for gone in acknowledged.into_inner() {
             assert!(!rows.contains(&gone), "{gone} was deleted");
             assert_eq!(server.path().join("workspaces/kept").join(&gone).exists(), keep);
         }

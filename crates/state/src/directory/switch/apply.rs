@@ -23,7 +23,6 @@ use crate::directory::xattrs::{self, ExistingXattrs};
 use crate::entry::{DirectoryNode, Entry, Node};
 use crate::error::StoreError;
 use crate::id::NodeId;
-use crate::mutex::lock;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
 use crate::platform::{IfExists, mode_to_u32};
@@ -102,7 +101,7 @@ impl Switch<'_> {
             own_reliable: true,
             entries,
         };
-        lock(&self.records).push((path.to_vec(), Some(record)));
+        self.records.lock().push((path.to_vec(), Some(record)));
         Ok(())
     }
 

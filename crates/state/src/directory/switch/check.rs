@@ -17,7 +17,6 @@ use crate::directory::tree_listing::{EntryPair, Listing, TreeIds, pairs};
 use crate::directory::xattrs;
 use crate::entry::{DirectoryNode, Entry, Node};
 use crate::id::ChunkId;
-use crate::mutex::lock;
 use crate::node::{Extent, FileNode};
 use crate::tree_path::join;
 
@@ -41,7 +40,7 @@ impl Switch<'_> {
     /// Fails if the switch would undo local changes. Does not change the directory.
     pub(in crate::directory) fn check(&self, from: Option<TreeIds>, to: TreeIds) -> Result<()> {
         self.check_directory(b"", 0, from, Some(to))?;
-        let mut paths = std::mem::take(&mut *lock(&self.edits));
+        let mut paths = std::mem::take(&mut *self.edits.lock());
         if paths.is_empty() {
             return Ok(());
         }
@@ -65,7 +64,7 @@ impl Switch<'_> {
             Ok(opened) => opened,
             Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                lock(&self.edits).push(os_path(path).to_owned());
+                self.edits.lock().push(os_path(path).to_owned());
                 return Ok(());
             }
             Err(error) => return Err(error).context("open", &self.full_path(path)),
@@ -82,7 +81,7 @@ impl Switch<'_> {
     /// Checks a subdirectory. If a file replaces it, untracked entries in it count as local changes.
     fn check_subdirectory(&self, subdirectory: &Subdirectory, depth: usize) -> Result<()> {
         if subdirectory.is_replaced && self.has_untracked(&subdirectory.path, subdirectory.old.as_ref())? {
-            lock(&self.edits).push(os_path(&subdirectory.path).to_owned());
+            self.edits.lock().push(os_path(&subdirectory.path).to_owned());
         }
         self.check_directory(
             &subdirectory.path,
@@ -134,7 +133,7 @@ impl Switch<'_> {
             }));
         }
         if !self.is_replaceable(directory, pair.name, &stat, old.as_ref(), new.as_ref())? {
-            lock(&self.edits).push(os_path(&entry_path).to_owned());
+            self.edits.lock().push(os_path(&entry_path).to_owned());
         }
         Ok(None)
     }

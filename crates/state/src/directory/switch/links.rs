@@ -7,9 +7,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, fstat, futimens, linkat, renameat, unlinkat};
 use rustix::io::Errno;
 
@@ -20,7 +20,6 @@ use crate::directory::read::fingerprint;
 use crate::directory::stat_index::StatFingerprint;
 use crate::directory::tree_listing::{ListedEntry, Listing, TreeIds};
 use crate::entry::{Entry, Node};
-use crate::mutex::lock;
 use crate::node::NodeRef;
 use crate::page::EntryTime;
 use crate::platform::IfExists;
@@ -51,7 +50,7 @@ impl Switch<'_> {
         node: &Node,
         modified: Option<Timestamp>,
     ) -> bool {
-        let mut links = lock(&self.links);
+        let mut links = self.links.lock();
         let name = (entry_path.to_vec(), modified);
         match links.get_mut(&label) {
             Some(group) if group.node == *node => {
@@ -78,7 +77,7 @@ impl Switch<'_> {
 
     /// Links the names of all groups, and records the labels of the inodes.
     fn link_groups(&self, to: TreeIds) -> Result<()> {
-        let groups = std::mem::take(&mut *lock(&self.links));
+        let groups = std::mem::take(&mut *self.links.lock());
         let mut unchanged = self.unchanged_names(to, &groups)?;
         let mut linked = HashMap::new();
         for (label, group) in &groups {
@@ -86,7 +85,7 @@ impl Switch<'_> {
             self.link_names(intact_name.as_deref(), group)?;
             let first = intact_name.as_ref().unwrap_or(&group.names[0].0);
             if let Some(fingerprint) = self.fingerprint_of(first)? {
-                lock(&self.labels).push((fingerprint.inode, *label));
+                self.labels.lock().push((fingerprint.inode, *label));
             }
             if intact_name.is_none() && group.names.len() > 1 {
                 linked.extend(group.names.iter().map(|(path, modified)| (path.as_slice(), *modified)));
@@ -138,7 +137,7 @@ impl Switch<'_> {
         let search = LinkSearch { groups, written: written.collect() };
         let unchanged = Mutex::default();
         self.find_unchanged(b"", to, &search, &unchanged)?;
-        Ok(std::mem::take(&mut *lock(&unchanged)))
+        Ok(std::mem::take(&mut *unchanged.lock()))
     }
 
     /// Finds the unchanged names at or below a directory.
@@ -182,7 +181,7 @@ impl Switch<'_> {
         }
         let entry = self.decode_entry(raw)?;
         if entry.node == group.node {
-            lock(unchanged).entry(label).or_default().push((entry_path, entry));
+            unchanged.lock().entry(label).or_default().push((entry_path, entry));
         }
         Ok(())
     }
@@ -228,7 +227,7 @@ impl Switch<'_> {
     /// `linked` has the modification time of each name in the tree.
     fn refresh_records(&self, linked: &HashMap<&[u8], Option<Timestamp>>) -> Result<()> {
         let parents: HashSet<&[u8]> = linked.keys().map(|path| split(path).0).collect();
-        for (path, record) in lock(&self.records).iter_mut() {
+        for (path, record) in self.records.lock().iter_mut() {
             let Some(record) = record.as_mut().filter(|_| parents.contains(path.as_slice())) else {
                 continue;
             };
@@ -247,7 +246,7 @@ impl Switch<'_> {
 
     /// Updates the stat records of directories whose mode was restored.
     fn update_restored(&self, restored: &HashMap<Vec<u8>, StatFingerprint>) {
-        for (path, record) in lock(&self.records).iter_mut() {
+        for (path, record) in self.records.lock().iter_mut() {
             if let (Some(record), Some(own_fingerprint)) = (record, restored.get(path)) {
                 record.own_fingerprint = *own_fingerprint;
             }

@@ -10,7 +10,6 @@ use crate::directory::error::{Context, Result};
 use crate::directory::path::{WRITE_ACCESS, open_directory, open_with_owner_access};
 use crate::directory::tree_listing::Listing;
 use crate::entry::{Entry, Node};
-use crate::mutex::lock;
 use crate::tree_path::join;
 
 use super::{OpenDirectory, Switch, tree_ids};
@@ -139,7 +138,7 @@ impl Switch<'_> {
         former_stat: &Stat,
     ) -> Result<()> {
         // Removes the stat record. A directory that is not empty has only untracked entries.
-        lock(&self.records).push((entry_path.to_vec(), None));
+        self.records.lock().push((entry_path.to_vec(), None));
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) => {
                 self.removed.fetch_add(1, Ordering::Relaxed);
