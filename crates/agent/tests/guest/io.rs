@@ -184,8 +184,9 @@ fn io_entries_are_described_and_listed() {
     let page = list(2, 1, 1);
     assert_eq!((names(&page), page.total), (vec!["e/f".to_owned()], 3));
     assert_eq!(page.directory.unwrap().kind(), FileKind::Directory);
+    // `next` and `last` say where the next page begins: number of entries to skip, and path of the last entry so far.
     assert_eq!((page.next, page.last), (2, b"e/f".to_vec()));
-    // The entries after a path are not shifted by others that are removed, or created.
+    // With `last` in `after`, the entries after a path are not shifted by others that are removed, or created.
     fs::write(fixture.path("d/c"), "").unwrap();
     fs::write(fixture.path("d/d"), "").unwrap();
     let after = ListFiles { path: fixture.bytes("d"), depth: 2, skip: 2, limit: 10, after: b"e/f".to_vec() };
@@ -223,7 +224,7 @@ fn io_listing_counts_entries_that_cannot_be_examined() {
     assert_eq!((all.total, all.next), (26, 26));
     assert!(all.entries.len() > 3 && all.entries.len() < 26, "{}", all.entries.len());
     assert_eq!(all.entries.last().unwrap().path, b"c");
-    // Those in between are left out, and count.
+    // Entries in between are left out of `entries`, but count in `total` and `next`.
     let rest = list(24);
     assert_eq!((rest.entries.len(), rest.next), (1, 26));
     assert_eq!((list(26).entries.len(), list(26).next), (0, 26));
@@ -241,6 +242,7 @@ fn io_paths_outside_and_special_files_are_refused() {
     {
         let name = String::from_utf8_lossy(&path).into_owned();
         assert_eq!(fixture.failure(read(path.clone())), IoFailureKind::NotAFile, "{name}");
+        // `/proc/version` cannot be replaced, because `/proc` accepts no new files. The error depends on the kernel.
         let refused = fixture.failure(Operation::Write(small(path, "x")));
         assert!(
             matches!(
@@ -599,10 +601,11 @@ fn io_worker_that_was_killed_is_started_again() {
     plain::assert_soon("the worker exits", || fixture.server.children().is_empty());
 }
 
+/// `Release` closes all files below a path, before the server replaces what is mounted there.
 fn io_release_cancels_transfers() {
     let fixture = Fixture::new();
     fs::write(fixture.path("large"), vec![1; 1 << 20]).unwrap();
-    // It waits for credit, with its file open.
+    // With a window of one byte, the worker waits for credit, and keeps the file open.
     let id = fixture.start(IoLane::Bulk, 1, read(fixture.bytes("large")));
     assert_eq!(fixture.reply(id).failure, None);
     let release = fixture.start(IoLane::Bulk, 0, Operation::Release(ReleaseFiles { path: b"/".to_vec() }));

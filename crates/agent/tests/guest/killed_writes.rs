@@ -75,7 +75,7 @@ impl Fixture {
 
     /// Returns the reply to a request; `None` if the worker was killed.
     fn reply(&self, id: u64) -> Option<IoReply> {
-        self.server.take_io_unless_lost(|message| match message {
+        self.server.find_io_unless_lost(|message| match message {
             FromWorker::Reply(reply) if reply.id == id => Some(reply.clone()),
             _ => None,
         })
@@ -83,7 +83,7 @@ impl Fixture {
 
     /// Waits for the last frame of a channel; `None` if the worker was killed.
     fn end(&self, id: u64) -> Option<()> {
-        self.server.take_io_unless_lost(|message| match message {
+        self.server.find_io_unless_lost(|message| match message {
             FromWorker::Frame(frame) if frame.id == id && frame.end => Some(()),
             _ => None,
         })

@@ -141,8 +141,8 @@ fn command_output_and_exit_code_are_reported() {
     let server = start();
     let result = server.run(command("echo out; echo err >&2; exit 3"));
     assert_eq!((result.exit_code, result.timed_out), (3, false));
-    assert_eq!(result.of(Stream::Stdout), b"out\n");
-    assert_eq!(result.of(Stream::Stderr), b"err\n");
+    assert_eq!(result.output(Stream::Stdout), b"out\n");
+    assert_eq!(result.output(Stream::Stderr), b"err\n");
 }
 
 fn death_by_signal_is_128_plus_n() {
@@ -156,7 +156,7 @@ fn commands_get_cwd_and_env_but_not_the_token() {
         command("pwd; echo $GREETING; env; ls -l /proc/self/fd /proc/$PPID/fd 2>&1; cat /proc/*/environ");
     request.cwd = "/usr".to_owned();
     request.envs.insert("GREETING".to_owned(), "a $(b) 'c'".to_owned());
-    let out = String::from_utf8_lossy(&server.run(request).of(Stream::Stdout)).into_owned();
+    let out = String::from_utf8_lossy(&server.run(request).output(Stream::Stdout)).into_owned();
     assert!(out.starts_with("/usr\na $(b) 'c'\n"), "{out}");
     assert!(!out.contains(&server.token_text()), "{out}");
 }
@@ -181,7 +181,7 @@ fn arguments_reach_the_program_unchanged() {
     let result = server.run(arguments(&[&["printf", "<%s>"], given.as_slice()].concat()));
     assert_eq!((result.exit_code, result.failed.as_str()), (0, ""));
     let expected: String = given.iter().map(|argument| format!("<{argument}>")).collect();
-    assert_eq!(String::from_utf8(result.of(Stream::Stdout)).unwrap(), expected);
+    assert_eq!(String::from_utf8(result.output(Stream::Stdout)).unwrap(), expected);
 }
 
 fn program_is_searched_in_the_path_of_the_command() {
@@ -201,8 +201,8 @@ fn program_is_searched_in_the_path_of_the_command() {
     };
     let home_text = home.path().display();
     let found = with_path("tool", &format!("/nowhere:{home_text}/denied:{home_text}/allowed"));
-    assert_eq!(found.of(Stream::Stdout), format!("{home_text}/allowed/tool x\n").into_bytes());
-    assert_eq!(with_path("allowed/tool", "/nowhere").of(Stream::Stdout), b"allowed/tool x\n");
+    assert_eq!(found.output(Stream::Stdout), format!("{home_text}/allowed/tool x\n").into_bytes());
+    assert_eq!(with_path("allowed/tool", "/nowhere").output(Stream::Stdout), b"allowed/tool x\n");
     let denied = with_path("tool", &format!("{home_text}/denied:/nowhere"));
     assert_eq!(denied.exit_code, 127);
     assert!(denied.failed.contains("Permission denied"), "{}", denied.failed);
@@ -214,7 +214,7 @@ fn program_that_cannot_be_executed_is_reported() {
     let server = start();
     for name in ["no-such-program", "/nowhere/program", "echo hello", "/etc"] {
         let result = server.run(arguments(&[name, "x"]));
-        assert_eq!((result.exit_code, result.of(Stream::Stdout)), (127, Vec::new()), "{name}");
+        assert_eq!((result.exit_code, result.output(Stream::Stdout)), (127, Vec::new()), "{name}");
         assert!(result.failed.contains(name), "{}", result.failed);
     }
     let home = tempfile::tempdir().unwrap();
@@ -222,7 +222,7 @@ fn program_that_cannot_be_executed_is_reported() {
     fs::write(&text, "echo hello\n").unwrap();
     fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
     let result = server.run(arguments(&[text.to_str().unwrap()]));
-    assert_eq!((result.exit_code, result.of(Stream::Stdout)), (127, Vec::new()), "no shell runs it");
+    assert_eq!((result.exit_code, result.output(Stream::Stdout)), (127, Vec::new()), "no shell runs it");
 }
 
 fn pid_of_the_program_is_reported() {
@@ -320,7 +320,7 @@ fn background_processes_do_not_delay_the_exit() {
         format!("(until [ -e {} ]; do sleep 0.05; done; echo late; exec sleep {mark})", go.display());
     // It would never exit if it waited for its background processes.
     let result = server.run(command(&format!("{background} & echo first")));
-    assert_eq!((result.exit_code, result.of(Stream::Stdout)), (0, b"first\n".to_vec()));
+    assert_eq!((result.exit_code, result.output(Stream::Stdout)), (0, b"first\n".to_vec()));
     fs::write(&go, "").unwrap();
     assert_soon("later output is not kept", || server.output(&result.id).ends_with(b"late\n"));
     assert!(!running(&mark).is_empty());
@@ -341,9 +341,9 @@ fn input_and_end_of_file_reach_the_command() {
     server.input(&id, b"", CLOSE);
     let result = server.wait(&id);
     assert_eq!(result.exit_code, 0);
-    assert!(result.of(Stream::Stdout) == text.to_uppercase().into_bytes());
+    assert!(result.output(Stream::Stdout) == text.to_uppercase().into_bytes());
     // Without standard input, a program reads end-of-file immediately.
-    assert_eq!(server.run(command("cat; echo done")).of(Stream::Stdout), b"done\n");
+    assert_eq!(server.run(command("cat; echo done")).output(Stream::Stdout), b"done\n");
 }
 
 fn bursts_of_requests_are_not_lost() {
@@ -353,7 +353,7 @@ fn bursts_of_requests_are_not_lost() {
         server.input(&id, b"0123456789", KEEP_OPEN);
     }
     server.input(&id, b"", CLOSE);
-    assert_eq!(server.wait(&id).of(Stream::Stdout), b"10000\n");
+    assert_eq!(server.wait(&id).output(Stream::Stdout), b"10000\n");
 }
 
 fn unread_input_is_counted_and_bounded() {
@@ -391,14 +391,14 @@ fn restarted_server_receives_all_progress() {
     let result = server.wait(&id);
     assert_eq!(result.exit_code, 7);
     let expected: String = (1..=30).map(|number| format!("line {number}\n")).collect();
-    assert_eq!(String::from_utf8_lossy(&result.of(Stream::Stdout)), expected);
+    assert_eq!(String::from_utf8_lossy(&result.output(Stream::Stdout)), expected);
     assert_eq!(server.wait(&quick.id).exit_code, 0, "reported again until it is acknowledged");
     server.forget(&quick.id);
     // Requests are handled in order, so the previous one is done.
     server.run(command("true"));
     server.restart_server(Duration::ZERO);
     assert!(!server.knows(&quick.id), "not reported again after that");
-    assert_eq!(server.run(command("echo more")).of(Stream::Stdout), b"more\n");
+    assert_eq!(server.run(command("echo more")).output(Stream::Stdout), b"more\n");
 }
 
 fn wrong_token_is_rejected() {
@@ -414,7 +414,7 @@ fn killing_a_supervisor_kills_its_command() {
         server.run(command(&format!("setsid sleep {mark} & kill -9 $PPID; sleep {mark}")));
     assert_eq!(exit_code, 137);
     assert_soon("processes of the command are still running", || running(&mark).is_empty());
-    assert_eq!(server.run(command("echo alive")).of(Stream::Stdout), b"alive\n");
+    assert_eq!(server.run(command("echo alive")).output(Stream::Stdout), b"alive\n");
 }
 
 fn large_output_is_complete_or_truncated_to_the_limit() {
@@ -422,12 +422,12 @@ fn large_output_is_complete_or_truncated_to_the_limit() {
     let mut request = command("seq 300000");
     request.keep_output = 64 << 20;
     let expected: String = (1..=300_000).map(|number| format!("{number}\n")).collect();
-    assert!(server.run(request).of(Stream::Stdout) == expected.as_bytes());
+    assert!(server.run(request).output(Stream::Stdout) == expected.as_bytes());
     let mut request = command("seq 300000; echo the end");
     request.keep_output = 100_000;
     let result = server.run(request);
-    assert!(result.of(Stream::Stdout).ends_with(b"300000\nthe end\n"));
-    assert!(result.of(Stream::Stdout).len() < 400_000);
+    assert!(result.output(Stream::Stdout).ends_with(b"300000\nthe end\n"));
+    assert!(result.output(Stream::Stdout).len() < 400_000);
 }
 
 fn short_commands_leak_no_descriptors() {
@@ -524,7 +524,7 @@ fn output_flood_does_not_starve_other_events() {
     request.keep_output = 64 << 20;
     let result = server.run(request);
     assert!(result.timed_out);
-    assert!(!result.of(Stream::Stdout).is_empty() && !result.of(Stream::Stderr).is_empty());
+    assert!(!result.output(Stream::Stdout).is_empty() && !result.output(Stream::Stderr).is_empty());
     // The exit of a command with a background process is reported, and the process can be killed.
     let mut request = command("yes & exit 4");
     request.keep_output = 1 << 20;

@@ -109,7 +109,7 @@ impl Drop for Sandbox {
 fn sh(server: &TestServer, text: &str) -> (i32, String) {
     let request = RunCommandRequest { command: format!("exec 2>&1; {text}"), ..RunCommandRequest::default() };
     let result = server.run(request);
-    (result.exit_code, String::from_utf8_lossy(&result.of(Stream::Stdout)).into_owned())
+    (result.exit_code, String::from_utf8_lossy(&result.output(Stream::Stdout)).into_owned())
 }
 
 /// Checks that a command succeeds with this output.
@@ -176,7 +176,8 @@ fn host_files_and_processes_are_hidden() {
     assert_prints(server, "ls /home", "sandbox\n");
     // The agent has the server's socket as a file descriptor; nothing else can reach it.
     assert_prints(server, "ls -A /run; find / -name agent.sock 2>/dev/null; true", "");
-    assert_fails(server, "ls /proc/1/fd/24/");
+    let socket_directory_fd = 24;
+    assert_fails(server, &format!("ls /proc/1/fd/{socket_directory_fd}/"));
     // Only processes of the sandbox are visible; the agent is PID 1.
     assert_prints(
         server,
@@ -290,7 +291,8 @@ fn agent_memory_and_descriptors_are_protected() {
     assert!(!all.contains("/output"), "a descriptor of the output directory was inherited: {all}");
 }
 
-/// A supervisor has the memory of the agent, and those that run commands one after the other had other programs.
+/// A supervisor has a copy of the agent's memory, data of the commands that it ran before, and the socket on which it
+/// receives its next program (descriptor 5).
 fn supervisor_memory_and_descriptors_are_protected() {
     let server = &in_sandbox();
     for path in ["mem", "environ", "fd/5", "root/etc/passwd", "cwd/etc/passwd", "maps"] {

@@ -40,9 +40,9 @@ fn agent(home: &Path) -> Command {
     command
 }
 
-/// Listens on [`START`], and starts a thread that sends `bytes`, the encoded start parameters, to the first client;
-/// with `with_directory` also the directory of output files. Then the thread closes the connection and ends.
-pub(crate) fn send_parameters(home: &Path, bytes: &[u8], with_directory: bool) -> JoinHandle<()> {
+/// Listens on [`START`], and starts a thread that sends `bytes`, the encoded start parameters, and a
+/// descriptor of the directory of output files to the first client. Then the thread closes the connection and ends.
+pub(crate) fn send_parameters(home: &Path, bytes: &[u8]) -> JoinHandle<()> {
     let listener = UnixListener::bind(home.join(START)).unwrap();
     let output = File::open(home.join("output")).unwrap();
     let bytes = bytes.to_vec();
@@ -51,9 +51,7 @@ pub(crate) fn send_parameters(home: &Path, bytes: &[u8], with_directory: bool) -
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         let descriptors = [output.as_fd()];
-        if with_directory {
-            assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-        }
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
         sendmsg(&socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::empty()).unwrap();
     })
 }
@@ -61,10 +59,9 @@ pub(crate) fn send_parameters(home: &Path, bytes: &[u8], with_directory: bool) -
 /// Starts a server, and an agent that receives its token on a socket.
 fn start() -> TestServer {
     TestServer::start_as(|home, token| -> Box<dyn Guest + Send> {
-        let with_directory = true;
         // On a Unix socket, the parameters are the token alone.
         let parameters = token;
-        let sending = send_parameters(home, parameters, with_directory);
+        let sending = send_parameters(home, parameters);
         let agent = agent(home).spawn().unwrap();
         sending.join().unwrap();
         std::fs::remove_file(home.join(START)).unwrap();
@@ -75,13 +72,13 @@ fn start() -> TestServer {
 fn start_parameters_arrive_on_a_socket() {
     let server = start();
     let result = server.run(command("echo out; exit 3"));
-    assert_eq!((result.exit_code, result.of(Stream::Stdout)), (3, b"out\n".to_vec()));
+    assert_eq!((result.exit_code, result.output(Stream::Stdout)), (3, b"out\n".to_vec()));
 }
 
 fn commands_cannot_find_the_start_parameters() {
     let server = start();
     let script = "cat /proc/*/environ /proc/*/cmdline; ls -l /proc/self/fd/; ls -l /proc/$PPID/fd/";
-    let out = server.run(command(script)).of(Stream::Stdout);
+    let out = server.run(command(script)).output(Stream::Stdout);
     let out = String::from_utf8_lossy(&out);
     assert!(!out.contains(&server.token_text()), "{out}");
     // The command has at most its own output files, never the directory.

@@ -40,7 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Returns the standard output of a command.
 fn text(result: &CommandResult) -> String {
-    String::from_utf8(result.of(Stream::Stdout)).unwrap()
+    String::from_utf8(result.output(Stream::Stdout)).unwrap()
 }
 
 /// Runs a command that prints the PID of its supervisor last, and returns that.
@@ -176,9 +176,9 @@ fn long_arguments_and_scripts_follow_short_commands() {
         supervisor(&server);
         let long = "x".repeat(length);
         let result = server.run(command(&format!("printf %s '{long}'; ls /proc/self/fd | wc -l >&2")));
-        assert!(result.of(Stream::Stdout) == long.as_bytes(), "{length}");
+        assert!(result.output(Stream::Stdout) == long.as_bytes(), "{length}");
         // `ls` has the standard streams, and the descriptor of the directory that it lists.
-        assert_eq!(result.of(Stream::Stderr), b"4\n", "{length}");
+        assert_eq!(result.output(Stream::Stderr), b"4\n", "{length}");
     }
     // A command of 128 KiB or more is passed to its shell as a file in memory (a script, `script.rs`). The supervisor
     // receives its descriptor in addition to those of the streams.
@@ -197,7 +197,7 @@ fn supervisor_of_terminal(server: &TestServer) -> libc::pid_t {
         CreatePtyRequest { command: text, shell, cols: 91, rows: 33, ..CreatePtyRequest::default() };
     let id = server.begin_terminal(CreatePtyRequest { cwd: "/".to_owned(), ..request });
     let result = server.wait(&id);
-    let printed = String::from_utf8(result.of(Stream::Stdout)).unwrap();
+    let printed = String::from_utf8(result.output(Stream::Stdout)).unwrap();
     let (size, pid) = printed.trim().split_once("\r\n").unwrap();
     assert_eq!((result.exit_code, size), (0, "33 91"));
     pid.parse().unwrap()
