@@ -1,6 +1,7 @@
 //! Supervisors without a program, which wait for the next one.
 //!
-//! A supervisor is a process that starts the program of a command and adopts its orphans (`program_start.rs`).
+//! A supervisor is a process that starts the program of a command and adopts its orphans (`program_start.rs`). It
+//! reports to the agent over a pipe of each program, the report pipe, if the program was started, and how it ended.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -71,7 +72,7 @@ impl IdleSupervisors {
 
     /// Takes the supervisor that became idle last. A supervisor whose inherited attributes (limits, scheduling,
     /// affinity, priorities) a command has changed is killed, because its programs would inherit them. `users` are those
-    /// that commands run as, which decides what a command can have changed.
+    /// that commands run as: only root can change the OOM score of a supervisor, so otherwise it is not compared.
     pub(crate) fn take(&mut self, users: CommandUsers) -> Option<IdleSupervisor> {
         if self.0.is_empty() {
             return None;

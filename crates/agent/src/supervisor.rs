@@ -126,8 +126,8 @@ unsafe fn take_descriptors(descriptors: &Descriptors) -> bool {
 
 /// Waits for the next program, and takes its descriptors. Returns the length of the message; `None` if the agent has
 /// closed the socket, if none arrives within the receive timeout that the agent has set on it, or if the message is not
-/// complete. The agent sees that the report pipe
-/// is closed without a report, and starts the program under a new supervisor.
+/// complete. The agent sees that the report pipe is closed without a report, and starts the program under a new
+/// supervisor.
 fn receive_program(buffer: &mut [u8]) -> Option<usize> {
     // SAFETY: this descriptor is open as long as the process.
     let socket = unsafe { BorrowedFd::borrow_raw(SOCKET_FD) };

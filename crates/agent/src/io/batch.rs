@@ -1,4 +1,4 @@
-//! Batches of operations.
+//! Batches of file operations (create a directory, move, copy, remove, …) that the server sends in one request.
 
 use rustix::fs::{FileType, Mode, RenameFlags, renameat, renameat_with};
 use rustix::io::Errno;

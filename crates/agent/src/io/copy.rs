@@ -50,7 +50,7 @@ fn is_same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// Returns true if a directory is another one or inside it. Compares inodes up to the root, because paths can contain
+/// Returns true if a directory is the same as another one, or inside it. Compares inodes up to the root, because paths can contain
 /// symlinks.
 fn is_inside(directory: &OwnedFd, other: &Stat) -> std::result::Result<bool, Errno> {
     let mut current =
@@ -90,7 +90,7 @@ struct Level {
 }
 
 impl Copy<'_> {
-    /// Copies the content of a file. The caller publishes the copy.
+    /// Copies the content of a file. The caller publishes the copy: gives it the name of the target.
     fn copy_file(&self, source: &Located, to: NameInParent) -> Result<PendingFile> {
         let file = open_file(source, self.from)?;
         let mut pending = PendingFile::create_at(to, source.stat.st_mode & 0o777, self.to)?;
