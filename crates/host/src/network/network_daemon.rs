@@ -43,7 +43,7 @@ pub(crate) fn start(process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder
     ready.map_err(HostError::into_network_error)
 }
 
-/// Runs the daemon until the sandbox ends.
+/// Runs the daemon until the sandbox ends, or its uplink.
 fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &NamespaceHolder) -> Result<()> {
     let [to, from] = parent.fds();
     close_fds_except(&[to, from, process.as_raw_fd()]).context("close inherited file descriptors")?;
@@ -59,8 +59,8 @@ fn run(parent: &mut Parent, process: &OwnedFd, egress: &Egress, holder: &Namespa
         Uplink::Link { .. } => None,
     };
     let served = set_up(router, egress).and_then(|network| {
-        // From here on the daemon handles untrusted input. It changes to the user that runs the uplink
-        // program, so that it can still kill that program.
+        // From here on the daemon handles untrusted input. If it is root, it becomes the host user that is user 0 of
+        // sandboxes. The uplink program runs as that user, too, so that the daemon can still kill it.
         let ids = sandbox_ids::ids_of(holder);
         credentials::keep_net_admin(ids.has_root().then_some(ids.outside))?;
         parent.notify()?;
@@ -89,11 +89,12 @@ fn set_up(router: Router, egress: &Egress) -> Result<SandboxNetwork> {
     let routes = Routes::connect_uplink(sandbox, netlink, &egress.uplink)?;
     let host_ranges = host_ranges().context("read the addresses of the host")?;
     let policy = EgressPolicy::new(egress, host_ranges);
-    // The table is empty at first. With this order no address is ever reachable that a later entry denies.
+    // The routing table is empty at first. With this order no address is ever reachable that a later entry denies.
     let (denied, allowed): (Vec<_>, Vec<_>) = policy.table().partition(|(_, rule)| *rule == RangeRule::Deny);
     for (range, rule) in denied.into_iter().chain(allowed) {
         routes.set(range, rule).context(format!("set the route to {range}"))?;
     }
+    // TCP ports of the host that stay reachable although its addresses are denied.
     for destination in &egress.except {
         routes.allow_port(*destination).context(format!("set the route to {destination}"))?;
     }

@@ -62,7 +62,7 @@ pub(super) fn create(process: &OwnedFd, holder: &NamespaceHolder) -> Result<Rout
 }
 
 /// Receives the sockets of a router from the child process that has set it up. `ids` are the ids of its new user
-/// namespace; `None` if it stays in that of the server.
+/// namespace; `None` if it stays in that of the namespace holder.
 fn receive_router(child: &mut clone::Child, ids: Option<IdRange>, receiver: &OwnedFd) -> Result<Router> {
     if let Some(ids) = ids {
         child.wait_ready()?;

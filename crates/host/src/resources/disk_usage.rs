@@ -22,7 +22,7 @@ pub const ENTRY_MIN: u64 = 4096;
 pub struct Bounds {
     /// Time limit.
     pub time: Duration,
-    /// Number of bytes at which the measurement stops.
+    /// Number of bytes above which the measurement stops.
     pub bytes: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct DiskUsage {
 const PATH_PIECE_MAX: usize = 4000;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Number of entries of one directory between two checks of the bounds.
+/// Number of entries between two checks of the bounds. They are also checked before each directory.
 const CHECK_EVERY: u64 = 256;
 
 /// Measures a directory with the capabilities of a holder.
