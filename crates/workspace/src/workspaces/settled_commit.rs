@@ -29,6 +29,7 @@ impl CancellableWorkspaces<'_> {
             self.workspaces.check_directory(id)?;
             let committed = self.commit_if_settled(id, new);
             if let Err(unusable) = self.workspaces.check_directory(id) {
+                // Removes the snapshot again.
                 if let Ok(Some(committed)) = &committed {
                     self.workspaces.uncommit(id, &committed.snapshot)?;
                 }

@@ -3,7 +3,9 @@
 //! The *head* of a project is the snapshot of its present files. An *anchor* is a mount that shows a head to several
 //! read-only workspaces, its *followers*. A *switch* of the anchor replaces the head for all of them. The *sequence* is
 //! the number of changes of the project's head so far. The files of a head are in *layers*, read-only directories that
-//! are the lower directories of overlays. `fixture.all()` is the set of workspaces under test.
+//! are the lower directories of overlays. `fixture.all()` is the set of workspaces under test. `followed(id)` returns the
+//! name of the anchor that a workspace follows, and the head that it shows. `release_former_heads` releases the layers of
+//! heads that no process uses any more.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -296,7 +298,8 @@ fn followers_are_loaded_after_a_restart() {
     let third = head(&fixture, 3, Some(&second));
     assert!(fixture.all().switch_anchor(MAIN, third.id, 3).unwrap());
     assert_eq!(fixture.run("a", "cat a b"), "3\n3\n");
-    // The watch of the first head ended with the restart, so the layers of this head are kept.
+    // A watch (inotify) reports that no process uses a head any more. That of the first head ended with the restart, so
+    // the layers of this head are kept.
     fixture.all().release_former_heads();
     fixture.all().collect_layers(UnusedLayers::All).unwrap();
     let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&root)));

@@ -106,6 +106,7 @@ fn snapshots_do_not_depend_on_the_uid() {
     for materialize in [Materialize::Full, Materialize::Lazy] {
         for uid in [Some(UIDS[0]), Some(UIDS[1]), None] {
             let id = format!("{}-{}", uid.unwrap_or(0), trees.len());
+            // The files of `base` are on disk by now. A workspace is lazy only if its snapshot has none there.
             let from = if materialize == Materialize::Lazy {
                 fixture.snapshot("echo other > other")
             } else {
@@ -138,7 +139,7 @@ fn a_reset_keeps_the_uid() {
     create(&fixture, "a", &first, Some(UIDS[0]), Materialize::Auto);
     let second = fixture.snapshot("echo other > other");
     let reset = fixture.all().reset("a", Some(second.id), Materialize::Auto, ResetMode::MayMove).unwrap();
-    assert!(reset.moved);
+    assert!(reset.moved, "an overlay is reset by a new directory");
     fixture.all().finish_reset("a").unwrap();
     let work = "echo more >> other; stat -c %u other";
     assert_eq!(run_as(&fixture, "a", UIDS[0], work), format!("{}\n", UIDS[0]));

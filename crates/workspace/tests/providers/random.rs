@@ -92,6 +92,7 @@ impl Sequence {
     fn new(setting: Setting, seed: u64) -> Self {
         let fixture = Fixture::new(setting);
         let directory = tempfile::tempdir_in(fixture.home.path()).unwrap();
+        // Only root can read files with modes that deny access to the owner. `open` stands for all other modes.
         let modes = if rustix::process::geteuid().is_root() { ALL_MODES } else { "open" };
         // The seed for the base is not the seed of a sequence.
         operate(&fixture, directory.path(), modes, seed ^ 0x5eed_0000, 0..BASE_LENGTH);
