@@ -8,8 +8,9 @@
 //! 3. If any sandbox keeps writing, a sandbox of that owner is stopped: the one that has grown most. If none
 //!    of that owner's sandboxes has grown, the largest one is stopped, unless another one of them was stopped
 //!    before and its workspace is still kept.
-//! 4. Below half of the reserve, sandboxes that keep writing are stopped, those of the owner with the largest
-//!    usage first.
+//!
+//! Below half of the reserve, step 3 is another one and comes before step 2: sandboxes that keep writing are stopped,
+//! those of the owner with the largest usage first.
 //!
 //! The usage of an owner is the size of its workspaces, of stopped sandboxes too, with the output of running
 //! ones, and of layers that no other owner uses.
@@ -53,11 +54,12 @@ const LAYERS_WAIT: Duration = Duration::from_millis(200);
 /// A scan of the workspace of a running sandbox.
 struct Scan {
     handle: Arc<SandboxHandle>,
-    /// Bytes in use, of the unit that is short.
+    /// Usage in bytes. If the disk has enough bytes, but too few free inodes (`Unit::Files`), each file counts as
+    /// [`ENTRY_MIN`] bytes.
     used_bytes: u64,
     /// Growth of `used_bytes` since the disk last had enough space, or since the last check.
     grown: u64,
-    /// The growth as it was measured, of both units.
+    /// The growth as it was measured, in bytes and in files.
     growth: Growth,
 }
 
@@ -150,6 +152,7 @@ impl Service {
         };
         let mut scans = self.scan_all(scan).await;
         let is_growing = scans.iter().any(|scan| scan.grown >= GROWTH_MIN);
+        // Scans do not see files that are deleted and still open. The search for them is slow, so it is limited.
         if !is_growing && unit == Unit::Bytes && self.0.deleted_file_search.is_due(short.free) {
             scans.iter().for_each(|scan| scan.handle.usage.undo_growth(scan.growth));
             let scan = |service: Self, handle: Arc<SandboxHandle>| async move {
@@ -191,7 +194,7 @@ impl Service {
                 owner: handle.owner().unwrap_or(&handle.id).to_owned(),
                 bytes: *used_bytes,
                 grown_bytes: if *grown >= GROWTH_MIN { *grown } else { 0 },
-                // Slow growth is counted again in any case.
+                // `check_free_space` undoes smaller growth itself.
                 counted_growth: (*grown >= GROWTH_MIN).then_some(*growth),
                 is_running: true,
                 is_being_removed: false,

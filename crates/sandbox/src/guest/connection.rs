@@ -33,6 +33,7 @@ pub(crate) const ID_MAX: usize = 64;
 /// Maximum number of connects and disconnects of a guest agent that become events, and the period for which that
 /// maximum holds.
 const CONNECTION_EVENTS: (u32, Duration) = (20, Duration::from_secs(60));
+
 /// State of the timeouts of all commands in a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandTimers {
@@ -82,9 +83,11 @@ pub(crate) struct AgentStream {
 /// Abilities that a guest agent reports when it connects.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Capabilities {
-    /// True if the guest agent counts the input of commands.
+    /// True if the guest agent reports how many bytes of input each command has read. The server then limits the input
+    /// that a command has not read yet.
     pub(crate) counts_input: bool,
-    /// True if it confirms input as soon as it arrives.
+    /// True if it reports how many bytes of input it has received as soon as they arrive. The server then sends again
+    /// what was lost with a stream.
     pub(crate) confirms_input: bool,
     /// True if it has an I/O worker.
     pub(crate) serves_io: bool,
@@ -295,7 +298,8 @@ impl GuestConnection {
         timeout(SUSPEND_TIMEOUT, confirmed).await.map_err(late)
     }
 
-    /// Tells a guest agent that has just connected whether the timeouts of its commands are suspended.
+    /// Suspends or continues the timeouts of commands in a guest agent that has just connected, or whose sandbox is no
+    /// longer paused. Does not wait for a confirmation.
     pub(crate) async fn send_timers(&self, timers: CommandTimers) {
         if self.stream().is_ok_and(|stream| stream.capabilities.suspends_timers) {
             // A disconnected guest agent gets it when it reconnects.

@@ -222,6 +222,7 @@ impl Service {
             egress: egress.as_ref(),
             endpoint: self.endpoint(),
         };
+        // Requested limits and isolation that the runtime could not apply.
         let not_applied = self.0.runtime.start(&start).await?.not_applied;
         or_cancelled(cancel, self.wait_for_guest(handle)).await??;
         self.check_isolation(&not_applied)?;
@@ -229,7 +230,8 @@ impl Service {
         Ok(Config { not_applied, provider, snapshot, ..config })
     }
 
-    /// Creates the workspace of a sandbox from the snapshot of its pause, and notifies the hooks.
+    /// Creates the workspace of a sandbox from the snapshot of its pause, and notifies the services that use workspaces
+    /// (`hooks.rs`), such as NFS exports.
     async fn make_paused_workspace(
         &self,
         sandbox: &Sandbox,
@@ -243,6 +245,8 @@ impl Service {
         let permit = acquire(&self.0.workspace_permits, owner, cancel).await?;
         self.remove_leftover_workspace(id).await?;
         let _access = self.exclusive_access(id, operation, cancel).await?;
+        // The provider of a workspace that was created empty is not kept: by default it is a plain directory, because
+        // there were no files to share. Its snapshot may have some.
         let provider = config.provider.filter(|_| config.snapshot.is_some());
         let (template, root) = (sandbox.template.clone(), config.root);
         let (snapshot, read_only) = (Some(snapshot), config.read_only);
