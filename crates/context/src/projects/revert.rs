@@ -163,7 +163,7 @@ impl Search {
         let is_changed = |path: &[u8]| -> Result<bool> {
             Ok(!is_same_entry(old.entry(path)?.as_ref(), new.entry(path)?.as_ref()))
         };
-        // A later change at a path that was allowed is in the head.
+        // If a later change at the same path was allowed, it is in the head: there is nothing to revert.
         let mut allowed = Vec::new();
         for path in self.before.keys().filter(|path| !refused.contains(*path)) {
             if is_changed(path)? {
@@ -211,7 +211,8 @@ fn revert(store: &Store, refused: &RefusedChanges, input: RevertInput) -> Result
         return Ok(None);
     }
     let base = NewSnapshot {
-        // Until the workspace names it: a server that is killed may have replaced the files.
+        // The label keeps the snapshot as long as the workspace exists: a server that is killed may have replaced the
+        // files, and not yet recorded that this is their base.
         labels: [(WORKSPACE_LABEL.to_owned(), input.workspace)].into(),
         parents: vec![input.base],
         durability: Durability::Buffered,
