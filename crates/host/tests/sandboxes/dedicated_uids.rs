@@ -1,7 +1,8 @@
 //! Sandboxes with UIDs of their own, over files of one user.
 //!
 //! `Fixture` (`guest.rs`) has the directories of one sandbox and launches it; `Sandbox::sh` runs a shell command in it
-//! and returns the output. `ViewFixture` (`views.rs`) has a store, a view of it, and an overlay over that.
+//! and returns the output. `LazyMountFixture` (`lazy_mounts.rs`) has a store, a lazy mount of it,
+//! and an overlay over that.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -16,9 +17,9 @@ use workspace_host::{attach_workspace, swap_workspace};
 use workspace_mount::MountOptions;
 use workspace_test_support::skip;
 
-use crate::bounds::use_all_inotify_instances;
 use crate::guest::{Fixture, KEEP_DESCRIPTORS, Sandbox, SandboxPaths};
-use crate::views::{self, ViewFixture};
+use crate::kernel_limits::use_all_inotify_instances;
+use crate::lazy_mounts::{self, LazyMountFixture};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = crate::trials![the_probe_says_why_uids_are_not_available];
@@ -38,7 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         files_have_the_own_uid_inside_and_the_shared_uid_on_disk,
         layers_are_shared_between_uids,
         an_attached_workspace_is_id_mapped,
-        a_lazy_view_is_id_mapped_to_several_users,
+        a_lazy_mount_is_id_mapped_to_several_users,
         pipe_pages_of_one_sandbox_do_not_starve_others,
         descriptors_in_flight_do_not_starve_other_uids,
         inotify_of_one_uid_does_not_starve_others,
@@ -253,8 +254,8 @@ fn an_attached_workspace_is_id_mapped() {
     assert_eq!(uid(&home.path("other/file")), shared());
 }
 
-fn a_lazy_view_is_id_mapped_to_several_users() {
-    if !views::possible() {
+fn a_lazy_mount_is_id_mapped_to_several_users() {
+    if !lazy_mounts::are_possible() {
         return;
     }
     if let Err(reason) = dedicated_uids::probe(&NamespaceHolder::None, &std::env::temp_dir(), LazyMount::Used)
@@ -263,7 +264,7 @@ fn a_lazy_view_is_id_mapped_to_several_users() {
         return;
     }
     let homes = [Fixture::new(), Fixture::new()];
-    let fixture = ViewFixture::new();
+    let fixture = LazyMountFixture::new();
     let snapshot = fixture.commit(|tree| {
         tree.write("file", "old").unwrap();
         tree.chmod("file", 0o600).unwrap();
@@ -272,9 +273,9 @@ fn a_lazy_view_is_id_mapped_to_several_users() {
         owner: shared_sandbox_ids(&NamespaceHolder::None),
         ..MountOptions::default()
     });
-    assert!(dedicated_uids::can_idmap(&fixture.view()));
+    assert!(dedicated_uids::can_idmap(&fixture.mountpoint()));
     for home in &homes {
-        let at = mount_over(home, &[fixture.of(&snapshot)], Some(user(home)));
+        let at = mount_over(home, &[fixture.snapshot_dir(&snapshot)], Some(user(home)));
         let _mounted = Mounted(home);
         let sandbox = home.launch(|launch| {
             launch.dedicated_uid = Some(user(home));

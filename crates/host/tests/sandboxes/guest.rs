@@ -18,8 +18,8 @@ use workspace_host::limits::{Limits, UnenforcedLimit};
 use workspace_host::{Process, Result, cgroup};
 use workspace_test_support::wait_until;
 
-/// Command that the guest handles itself, without a shell: it calls `bounds::keep_descriptors_in_flight`, and replies
-/// with the number.
+/// Command that the guest handles itself, without a shell: it calls `kernel_limits::keep_descriptors_in_flight`, and
+/// replies with the number.
 pub(crate) const KEEP_DESCRIPTORS: &str = "keep descriptors in flight";
 /// Maximum time until the output of a command arrives.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::FAILURE;
         }
         if text == KEEP_DESCRIPTORS {
-            let kept = crate::bounds::keep_descriptors_in_flight();
+            let kept = crate::kernel_limits::keep_descriptors_in_flight();
             if stream.write_all(kept.to_string().as_bytes()).is_err() {
                 return ExitCode::FAILURE;
             }

@@ -1,26 +1,27 @@
 //! Sandboxes as they are launched: real processes in real namespaces.
 //!
-//! This program is started again as helper server (which does work that needs a process with one thread) and as guest,
-//! so it has a `main` of its own. `guest` and `launcher` are the helpers that do this.
+//! This program is started again as helper server (which does work that needs a process with one thread), as guest, and
+//! for tasks of single tests that need a process of their own: to be killed, or to have another user or network. So it
+//! has a `main` of its own. A `run` of a module returns `None` if the process was not started for that module.
 
 mod anchors;
-mod bounds;
+mod attach_workspace;
 mod dedicated_uids;
 mod egress;
-mod frozen;
+mod freeze;
 mod guest;
-mod hidden;
+mod hidden_host_paths;
 mod holders;
 mod interrupted;
+mod kernel_limits;
 mod launcher;
+mod lazy_mounts;
 mod limits;
 mod overlays;
 mod quota;
-mod swapped;
 mod template;
 mod user_namespace;
-mod views;
-mod warm;
+mod workspace_swap;
 
 use std::process::ExitCode;
 
@@ -56,29 +57,30 @@ fn main() -> ExitCode {
     if let Some(code) = overlays::run() {
         return code;
     }
-    if let Some(code) = views::run() {
+    if let Some(code) = lazy_mounts::run() {
         return code;
     }
     libtest_mimic::run(&Arguments::from_args(), all()).exit_code()
 }
 
+/// Returns the tests of all modules.
 fn all() -> Vec<Trial> {
     let mut trials = interrupted::trials();
     trials.extend(anchors::trials());
-    trials.extend(bounds::trials());
+    trials.extend(kernel_limits::trials());
     trials.extend(egress::trials());
-    trials.extend(frozen::trials());
-    trials.extend(hidden::trials());
+    trials.extend(freeze::trials());
+    trials.extend(hidden_host_paths::trials());
     trials.extend(holders::trials());
     trials.extend(launcher::trials());
     trials.extend(limits::trials());
     trials.extend(overlays::trials());
     trials.extend(dedicated_uids::trials());
     trials.extend(quota::trials());
-    trials.extend(swapped::trials());
+    trials.extend(workspace_swap::trials());
     trials.extend(template::trials());
     trials.extend(user_namespace::trials());
-    trials.extend(views::trials());
-    trials.extend(warm::trials());
+    trials.extend(lazy_mounts::trials());
+    trials.extend(attach_workspace::trials());
     trials
 }

@@ -85,6 +85,7 @@ fn a_template_is_not_modified() {
     // The directory above may be private.
     fs::set_permissions(home.path(""), fs::Permissions::from_mode(0o700)).unwrap();
     let sandbox = over(&home, &root);
+    // The sandbox has its mounts when it runs the first command.
     let (_, before) = (sandbox.sh("true"), listing(&root));
     for path in ["/x", "/etc/x", "/srv/greeting", "/srv/x", "/bin/sh", "/usr/x", "/workspace/../y"] {
         assert!(sandbox.sh(&format!("echo x > {path}")).contains("Read-only"), "{path}");

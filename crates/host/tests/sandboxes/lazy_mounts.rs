@@ -1,6 +1,6 @@
 //! Lazy mounts as lower layers of overlays, both in the namespaces of a holder.
 //!
-//! [`ViewFixture`] has a store, a view of it (a read-only mount of its snapshots, by FUSE), and the layers of an
+//! [`LazyMountFixture`] has a store, a lazy mount of it (a read-only FUSE mount of its snapshots), and the layers of an
 //! overlay ([`Mounted`]).
 
 use std::fs;
@@ -18,29 +18,31 @@ use workspace_test_support::{requires, wait_until};
 use crate::overlays::Mounted;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    if !possible() {
+    if !are_possible() {
         return Vec::new();
     }
     crate::trials![
-        a_view_can_be_the_only_lower_layer,
-        a_view_can_be_the_lowest_of_several_layers,
-        overlay_attributes_in_a_view_are_data,
-        a_dead_view_is_detected_and_replaced,
-        files_of_a_view_belong_to_the_sandbox_user,
+        a_lazy_mount_can_be_the_only_lower_layer,
+        a_lazy_mount_can_be_the_lowest_of_several_layers,
+        overlay_attributes_in_a_lazy_mount_are_data,
+        a_dead_lazy_mount_is_detected_and_replaced,
+        files_of_a_lazy_mount_belong_to_the_sandbox_user,
     ]
 }
 
-/// Returns true if views are possible here, which needs `/dev/fuse`. In CI they must be.
-pub(crate) fn possible() -> bool {
+/// Returns true if lazy mounts are possible here, which needs `/dev/fuse`. In CI they must be.
+pub(crate) fn are_possible() -> bool {
     let device = fs::File::options().read(true).write(true).open("/dev/fuse");
     let reason = device.as_ref().err().map(ToString::to_string).unwrap_or_default();
     requires(device.is_ok(), format_args!("/dev/fuse: {reason}"))
 }
 
-const SERVE: &str = "serve-view";
+/// First argument of a process that serves a lazy mount.
+const SERVE: &str = "serve-lazy-mount";
+/// First argument of a process that prints the extended attributes of a file in an overlay.
 const ATTRIBUTES: &str = "attributes-of";
 
-/// Serves or reads a view, if this process was started for that.
+/// Serves a lazy mount, or reads a file in it, if this process was started for that.
 pub(crate) fn run() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     match words.next()?.to_str()? {
@@ -59,18 +61,18 @@ pub(crate) fn run() -> Option<ExitCode> {
     }
 }
 
-/// Store with a view of it, and an overlay to be mounted over that.
-pub(crate) struct ViewFixture {
+/// Store with a lazy mount of it, and an overlay to be mounted over that.
+pub(crate) struct LazyMountFixture {
     mounted: Mounted,
     store: Store,
 }
 
-impl ViewFixture {
-    /// Creates an empty store, and layers without a mount. No view is served yet.
+impl LazyMountFixture {
+    /// Creates an empty store, and layers without a mount. No lazy mount is served yet.
     pub(crate) fn new() -> Self {
         let mounted = Mounted::new();
         let store = Store::open_or_create(mounted.home.path("store")).unwrap();
-        fs::create_dir(mounted.home.path("view")).unwrap();
+        fs::create_dir(mounted.home.path("lazy-mount")).unwrap();
         Self { mounted, store }
     }
 
@@ -81,17 +83,17 @@ impl ViewFixture {
         tree.commit(NewSnapshot::with_message("test")).unwrap()
     }
 
-    /// Returns the directory where the view is mounted.
-    pub(crate) fn view(&self) -> PathBuf {
-        self.mounted.home.path("view")
+    /// Returns the mountpoint of the lazy mount.
+    pub(crate) fn mountpoint(&self) -> PathBuf {
+        self.mounted.home.path("lazy-mount")
     }
 
-    /// Returns the directory of a snapshot in the view.
-    pub(crate) fn of(&self, snapshot: &Snapshot) -> PathBuf {
-        self.view().join(snapshot.id.to_string())
+    /// Returns the directory of a snapshot in the lazy mount.
+    pub(crate) fn snapshot_dir(&self, snapshot: &Snapshot) -> PathBuf {
+        self.mountpoint().join(snapshot.id.to_string())
     }
 
-    /// Starts a process that serves the view, in the namespaces of the holder. The options for extended attributes of
+    /// Starts a process that serves the lazy mount, in the namespaces of the holder. The options for extended attributes of
     /// overlays are replaced by those that this user needs.
     #[track_caller]
     pub(crate) fn serve(&self, options: &MountOptions) {
@@ -102,7 +104,7 @@ impl ViewFixture {
         };
         let mut command = overlay::command(holder, std::env::current_exe().unwrap().as_os_str());
         command.arg(SERVE);
-        spawn_daemon(command, self.store.path(), &self.view(), &options).unwrap();
+        spawn_daemon(command, self.store.path(), &self.mountpoint(), &options).unwrap();
     }
 
     /// Returns the attributes of a file as they appear in the overlay.
@@ -114,24 +116,25 @@ impl ViewFixture {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn server(&self) -> Option<i32> {
+    /// Returns the PID of the process that serves the lazy mount; `None` if it does not run.
+    fn server_pid(&self) -> Option<i32> {
         let all = fs::read_dir("/proc").unwrap().flatten();
         let mut ids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let view = self.view();
+        let mountpoint = self.mountpoint();
         ids.find(|id: &i32| {
             let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
             let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
-            words.contains(&&b"serve"[..]) && words.contains(&view.as_os_str().as_encoded_bytes())
+            words.contains(&&b"serve"[..]) && words.contains(&mountpoint.as_os_str().as_encoded_bytes())
         })
     }
 }
 
-impl Drop for ViewFixture {
+impl Drop for LazyMountFixture {
     fn drop(&mut self) {
         let holder = &self.mounted.home.holder;
         self.mounted.unmount();
-        let _ = overlay::unmount(holder, &self.view());
-        wait_until("the view ends", || self.server().is_none());
+        let _ = overlay::unmount(holder, &self.mountpoint());
+        wait_until("the lazy mount ends", || self.server_pid().is_none());
     }
 }
 
@@ -155,11 +158,12 @@ fn fill(tree: &mut VirtualTree) {
     tree.put_file("noted", &mut &b"noted"[..], noted).unwrap();
 }
 
+/// Output of `ls -R` for the tree of [`fill`].
 const LISTING: &str = ".:\na\nagain\nbig\nlink\nmoved\nnoted\none\nprogram\ntwo\n\n./a:\ndeep\nfile\ngone\n\n\
                        ./a/deep:\ner\n\n./a/deep/er:\nfile\n\n./again:\nold\n\n./moved:\nx\n";
 
-/// Uses an overlay over the tree of [`fill`] in all ways.
-fn use_all(fixture: &ViewFixture) {
+/// Reads, changes, removes and renames entries of an overlay over the tree of [`fill`], and mounts it again.
+fn use_all(fixture: &LazyMountFixture) {
     let sh = |script: &str| fixture.mounted.sh(script);
     assert_eq!(sh("cat a/file link a/deep/er/file"), "file\nfile\ndeep\n");
     assert_eq!(sh("stat -c '%s %a' big; stat -c %a program"), "20000000 644\n755\n");
@@ -184,11 +188,11 @@ fn use_all(fixture: &ViewFixture) {
     assert_eq!(sh("cat renamed/file three; ls again"), "file\nmore\nchanged\nnew\n", "mounted again");
 }
 
-fn a_view_can_be_the_only_lower_layer() {
-    let mut fixture = ViewFixture::new();
+fn a_lazy_mount_can_be_the_only_lower_layer() {
+    let mut fixture = LazyMountFixture::new();
     let snapshot = fixture.commit(fill);
     fixture.serve(&MountOptions::default());
-    fixture.mounted.layers.lower = vec![fixture.of(&snapshot)];
+    fixture.mounted.layers.lower = vec![fixture.snapshot_dir(&snapshot)];
     fixture.mounted.mount();
     assert_eq!(fixture.mounted.sh("ls -R"), LISTING);
     assert_eq!(fixture.attributes("noted"), "user.note=noted\n");
@@ -196,8 +200,8 @@ fn a_view_can_be_the_only_lower_layer() {
     use_all(&fixture);
 }
 
-fn a_view_can_be_the_lowest_of_several_layers() {
-    let mut fixture = ViewFixture::new();
+fn a_lazy_mount_can_be_the_lowest_of_several_layers() {
+    let mut fixture = LazyMountFixture::new();
     let snapshot = fixture.commit(fill);
     fixture.serve(&MountOptions::default());
     for number in 0..3 {
@@ -207,7 +211,7 @@ fn a_view_can_be_the_lowest_of_several_layers() {
     }
     let mut lower: Vec<PathBuf> =
         (0..3).map(|number| fixture.mounted.home.path(&format!("layer{number}"))).collect();
-    lower.push(fixture.of(&snapshot));
+    lower.push(fixture.snapshot_dir(&snapshot));
     fixture.mounted.layers.lower = lower;
     fixture.mounted.mount();
     assert_eq!(fixture.mounted.sh("ls a; rm a/in?"), "deep\nfile\ngone\nin0\nin1\nin2\n");
@@ -215,8 +219,8 @@ fn a_view_can_be_the_lowest_of_several_layers() {
 }
 
 /// Attributes with names of overlay metadata in a snapshot have no effect on overlays.
-fn overlay_attributes_in_a_view_are_data() {
-    let mut fixture = ViewFixture::new();
+fn overlay_attributes_in_a_lazy_mount_are_data() {
+    let mut fixture = LazyMountFixture::new();
     let forged = |names: &[(&str, &str)]| Attributes {
         mode: 0o755,
         xattrs: names
@@ -241,7 +245,7 @@ fn overlay_attributes_in_a_view_are_data() {
         tree.put_file("f", &mut &b"above"[..], file).unwrap();
     });
     fixture.serve(&MountOptions::default());
-    fixture.mounted.layers.lower = vec![fixture.of(&above), fixture.of(&below)];
+    fixture.mounted.layers.lower = vec![fixture.snapshot_dir(&above), fixture.snapshot_dir(&below)];
     fixture.mounted.mount();
     assert_eq!(fixture.mounted.sh("ls d; cat f"), "above\nbelow\nabove");
     let seen = "user.overlay.metacopy=\nuser.overlay.overlay.x=twice\nuser.overlay.whiteout=y\n";
@@ -255,24 +259,25 @@ fn overlay_attributes_in_a_view_are_data() {
     assert_eq!(copied.join("\n") + "\n", seen);
 }
 
-fn a_dead_view_is_detected_and_replaced() {
-    let mut fixture = ViewFixture::new();
+fn a_dead_lazy_mount_is_detected_and_replaced() {
+    let mut fixture = LazyMountFixture::new();
     let snapshot = fixture.commit(|tree| tree.write("f", "content").unwrap());
     let holder = fixture.mounted.home.holder.clone();
     fixture.serve(&MountOptions::default());
-    let answers = |fixture: &ViewFixture| overlay::is_responding(&holder, &fixture.view()).unwrap();
-    assert!(answers(&fixture));
-    crate::launcher::signal(fixture.server().unwrap(), rustix::process::Signal::KILL);
-    wait_until("the view dies", || !answers(&fixture));
+    let responds =
+        |fixture: &LazyMountFixture| overlay::is_responding(&holder, &fixture.mountpoint()).unwrap();
+    assert!(responds(&fixture));
+    crate::launcher::signal(fixture.server_pid().unwrap(), rustix::process::Signal::KILL);
+    wait_until("the lazy mount dies", || !responds(&fixture));
     fixture.serve(&MountOptions::default());
-    assert!(answers(&fixture));
-    fixture.mounted.layers.lower = vec![fixture.of(&snapshot)];
+    assert!(responds(&fixture));
+    fixture.mounted.layers.lower = vec![fixture.snapshot_dir(&snapshot)];
     fixture.mounted.mount();
     assert_eq!(fixture.mounted.sh("cat f"), "content");
 }
 
-fn files_of_a_view_belong_to_the_sandbox_user() {
-    let mut fixture = ViewFixture::new();
+fn files_of_a_lazy_mount_belong_to_the_sandbox_user() {
+    let mut fixture = LazyMountFixture::new();
     let snapshot = fixture.commit(|tree| {
         let closed = Attributes { mode: 0o600, ..Attributes::default() };
         tree.put_file("d/f", &mut &b"mine\n"[..], closed).unwrap();
@@ -283,7 +288,7 @@ fn files_of_a_view_belong_to_the_sandbox_user() {
         NamespaceHolder::Process(_) => (0, 0),
     };
     fixture.serve(&MountOptions { owner: Some(owner), ..MountOptions::default() });
-    fixture.mounted.layers.lower = vec![fixture.of(&snapshot)];
+    fixture.mounted.layers.lower = vec![fixture.snapshot_dir(&snapshot)];
     fs::set_permissions(&fixture.mounted.layers.upper, fs::Permissions::from_mode(0o777)).unwrap();
     fixture.mounted.mount();
     let (user, group) = owner;
