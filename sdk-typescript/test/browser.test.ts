@@ -37,7 +37,7 @@ globalThis.main = async (config) => {
         for await (const chunk of sandbox.files.readStream('zeros')) size += chunk.length
         seen.size = size
         seen.events = []
-        for await (const event of sandbox.process.runStream('echo out; echo err >&2; exit 3')) {
+        for await (const event of sandbox.process.runStream('echo out; sleep 0.3; echo err >&2; exit 3')) {
             seen.events.push(event.type + ':' + (event.data ?? event.exitCode))
         }
         const terminal = await sandbox.pty.create({ cols: 80, rows: 24, command: 'read a; echo got $a; exit 4' })
