@@ -168,7 +168,7 @@ impl AgentWorkspaces<'_> {
 
     /// Returns the workspace of an agent in a project.
     pub async fn find(&self, project: &str, agent: &str) -> Result<Option<AgentWorkspace>> {
-        find(&mut *self.database.connection().await?, project, agent).await
+        find(&mut *self.database.reader().await?, project, agent).await
     }
 
     /// Returns the workspaces of an agent in the projects of an owner, at most `limit`.
@@ -207,7 +207,7 @@ impl AgentWorkspaces<'_> {
             let ids = parameters.texts("id", ids);
             let sql = format!("SELECT id FROM agent_workspaces WHERE id IN ({ids})");
             let select = Statement::with_parameters(&sql, parameters);
-            for row in select.all(&mut *self.database.connection().await?).await? {
+            for row in select.all(&mut *self.database.reader().await?).await? {
                 existing.insert(Row(row).text("id")?);
             }
         }
@@ -282,7 +282,7 @@ impl AgentWorkspaces<'_> {
     }
 
     async fn all(&self, select: Statement<'_>) -> Result<Vec<AgentWorkspace>> {
-        let rows = select.all(&mut *self.database.connection().await?).await?;
+        let rows = select.all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(from_row).collect()
     }
 

@@ -159,7 +159,7 @@ impl ApiKeys<'_> {
         let select = Statement::new(select!("WHERE hash = $1 AND revoked_at IS NULL"));
         select
             .text("hash", hash)
-            .optional(&mut *self.database.connection().await?)
+            .optional(&mut *self.database.reader().await?)
             .await?
             .map(from_row)
             .transpose()
@@ -168,12 +168,7 @@ impl ApiKeys<'_> {
     /// Returns the key with this id, unless it was revoked.
     pub async fn find_by_id(&self, id: &str) -> Result<Option<ApiKey>> {
         let select = Statement::new(select!("WHERE id = $1 AND revoked_at IS NULL"));
-        select
-            .text("id", id)
-            .optional(&mut *self.database.connection().await?)
-            .await?
-            .map(from_row)
-            .transpose()
+        select.text("id", id).optional(&mut *self.database.reader().await?).await?.map(from_row).transpose()
     }
 
     /// Returns the keys of an owner, or all of them, oldest first, including revoked ones.
@@ -184,7 +179,7 @@ impl ApiKeys<'_> {
             }
             None => Statement::new(select!("ORDER BY created_at, id")),
         };
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Revokes a key, unless it is the last valid key of an admin.

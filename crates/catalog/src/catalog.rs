@@ -19,6 +19,7 @@ use crate::note::Notes;
 use crate::operation::Operations;
 use crate::policy::Policies;
 use crate::project::Projects;
+use crate::recorder::Recorder;
 use crate::review::Reviews;
 use crate::sandbox::Sandboxes;
 use crate::secret::Secrets;
@@ -32,6 +33,8 @@ pub struct Catalog {
     database: Database,
     /// Batches small writes for SQLite; PostgreSQL does group commits by itself.
     writer: Option<Writer>,
+    /// Batches insertions of snapshots and completions.
+    recorder: Recorder,
     /// Tasks that exchange notifications with other servers; `None` for SQLite. They end with the last clone.
     _notifications: Option<Arc<Notifications>>,
 }
@@ -45,7 +48,8 @@ impl Catalog {
         let writer = (database.kind() == DatabaseKind::Sqlite).then(|| Writer::start(&database));
         let notifications = (database.kind() == DatabaseKind::Postgres)
             .then(|| Arc::new(Notifications::start(&database, url)));
-        Ok(Self { database, writer, _notifications: notifications })
+        let recorder = Recorder::start(&database);
+        Ok(Self { database, writer, recorder, _notifications: notifications })
     }
 
     /// Accesses the table `sandboxes`.
@@ -75,7 +79,7 @@ impl Catalog {
 
     /// Accesses the table `snapshots`.
     pub fn snapshots(&self) -> Snapshots<'_> {
-        Snapshots { database: &self.database }
+        Snapshots { database: &self.database, recorder: &self.recorder }
     }
 
     /// Accesses the table `episodes`.
@@ -125,7 +129,7 @@ impl Catalog {
 
     /// Accesses the table `completions`.
     pub fn completions(&self) -> Completions<'_> {
-        Completions { database: &self.database }
+        Completions { database: &self.database, recorder: &self.recorder }
     }
 
     /// Accesses the table `agent_workspaces`.

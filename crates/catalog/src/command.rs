@@ -165,7 +165,7 @@ impl Commands<'_> {
 
     /// Returns a command by id.
     pub async fn get(&self, id: &str) -> Result<Option<Command>> {
-        get(&mut *self.database.connection().await?, id).await
+        get(&mut *self.database.reader().await?, id).await
     }
 
     /// Returns the newest commands of a sandbox, at most `limit`, newest first. With `tag`, only those that have it.
@@ -182,7 +182,7 @@ impl Commands<'_> {
             }
         };
         let select = select.number(limit.into());
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns the ids of the newest commands of a sandbox, at most `limit`, newest first.
@@ -191,7 +191,7 @@ impl Commands<'_> {
             "SELECT id FROM commands WHERE sandbox_id = $1 ORDER BY started_at DESC, id DESC LIMIT $2",
         );
         let select = select.text("sandbox_id", sandbox_id).number(limit.into());
-        let rows = select.all(&mut *self.database.connection().await?).await?;
+        let rows = select.all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
@@ -203,7 +203,7 @@ impl Commands<'_> {
              ORDER BY started_at DESC, id DESC LIMIT 1000 OFFSET $2",
         );
         let select = select.text("sandbox_id", sandbox_id).number(keep.into());
-        let rows = select.all(&mut *self.database.connection().await?).await?;
+        let rows = select.all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
@@ -224,7 +224,7 @@ impl Commands<'_> {
         let select =
             Statement::new(select!("WHERE sandbox_id = $1 AND state = 'running' ORDER BY started_at, id"));
         let select = select.text("sandbox_id", sandbox_id);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
     }
 }
 

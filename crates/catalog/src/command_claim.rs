@@ -53,7 +53,7 @@ impl CommandClaims<'_> {
 
     /// Returns the id of the command that an earlier request with the same key and content started in this sandbox.
     pub async fn find(&self, claim: &IdempotencyClaim, sandbox_id: &str) -> Result<Option<String>> {
-        find(&mut *self.database.connection().await?, claim, sandbox_id).await
+        find(&mut *self.database.reader().await?, claim, sandbox_id).await
     }
 
     /// Deletes the claim of a command that was not started, so that the request can be repeated. Claims of

@@ -2,6 +2,8 @@
 
 mod outcome;
 
+use std::collections::HashMap;
+
 use serde_json::Value;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
@@ -10,11 +12,11 @@ use crate::clock::now;
 use crate::database::Database;
 use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
-use crate::failpoint;
 use crate::order::CreationOrder;
+use crate::recorder::Recorder;
 use crate::row::Row;
 use crate::selection::{Selection, count_in};
-use crate::statement::{Parameters, Statement};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
 use crate::string_enum::string_enum;
 
 pub use outcome::CompletionOutcome;
@@ -133,36 +135,22 @@ macro_rules! select {
 #[derive(Debug, Clone, Copy)]
 pub struct Completions<'c> {
     pub(crate) database: &'c Database,
+    pub(crate) recorder: &'c Recorder,
 }
 
 impl Completions<'_> {
     /// Inserts a queued completion, and its events in the same transaction. If the project has a completion with this
     /// id, it is returned, and nothing is inserted; if that one is of another agent or workspace round, it fails with
     /// [`CatalogError::IdempotencyConflict`]. Fails with [`CatalogError::NotFound`] if the project does not exist.
+    ///
+    /// Completions that are inserted at the same time share a transaction (`recorder.rs`).
     pub async fn insert(&self, new: &NewCompletion, events: &[NewEvent]) -> Result<CompletionInsertion> {
-        let mut transaction = self.database.begin().await?;
-        match insert(&mut transaction, new).await? {
-            Some(row) => {
-                let inserted = from_row(row)?;
-                event::insert_for_owners(&mut transaction, &new.for_owners(events)).await?;
-                failpoint::hit("completion-inserted")?;
-                self.database.commit_and_wake_readers(transaction, events).await?;
-                Ok(CompletionInsertion::New(inserted))
-            }
-            None => {
-                let found = find(&mut transaction, &new.project, &new.id).await?;
-                let found = found.ok_or_else(|| not_found(&new.id))?;
-                if found.completion.is_of_same_round(new) {
-                    return Ok(CompletionInsertion::Existing(found));
-                }
-                Err(CatalogError::IdempotencyConflict { key: new.id.clone() })
-            }
-        }
+        self.recorder.insert_completion(new.clone(), events.to_vec()).await
     }
 
     /// Returns a completion of a project.
     pub async fn find(&self, project: &str, id: &str) -> Result<Option<Completion>> {
-        find(&mut *self.database.connection().await?, project, id).await
+        find(&mut *self.database.reader().await?, project, id).await
     }
 
     /// Returns the completions of a project that match a filter.
@@ -204,7 +192,7 @@ impl Completions<'_> {
                 )
             }
         };
-        Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await
+        Statement::with_parameters(&sql, parameters).all(&mut *self.database.reader().await?).await
     }
 
     /// Returns the queued completions of a project, oldest first, at most `limit`.
@@ -213,7 +201,34 @@ impl Completions<'_> {
             "WHERE project = $1 AND state = 'queued' ORDER BY created_at, id LIMIT $2"
         ));
         let select = select.text("project", project).number(limit.into());
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
+    }
+
+    /// Returns for each workspace round the snapshot of its newest completion that was merged or refused. Rounds without
+    /// such a completion are left out.
+    pub async fn newest_snapshots(
+        &self,
+        project: &str,
+        rounds: &[String],
+    ) -> Result<HashMap<String, String>> {
+        let mut snapshots = HashMap::new();
+        for rounds in rounds.chunks(IDS_PER_STATEMENT) {
+            let mut parameters = Parameters::default();
+            let project = parameters.text("project", project);
+            let rounds = parameters.texts("workspace", rounds);
+            // Creation times of one round differ.
+            let sql = format!(
+                "SELECT c.workspace, c.theirs_snapshot FROM completions c JOIN
+                 (SELECT workspace, MAX(created_at) AS newest FROM completions WHERE project = ${project}
+                  AND workspace IN ({rounds}) AND state IN ('landed', 'in_review', 'refused') GROUP BY workspace) last
+                 ON c.workspace = last.workspace AND c.created_at = last.newest WHERE c.project = ${project}"
+            );
+            let select = Statement::with_parameters(&sql, parameters);
+            for row in select.all(&mut *self.database.reader().await?).await?.into_iter().map(Row) {
+                snapshots.insert(row.text("workspace")?, row.text("theirs_snapshot")?);
+            }
+        }
+        Ok(snapshots)
     }
 
     /// Returns the newest completion of a workspace round that was merged or refused. Later ones of the round contain
@@ -228,7 +243,7 @@ impl Completions<'_> {
              ORDER BY created_at DESC, id DESC LIMIT 1"
         ));
         let select = select.text("project", project).text("workspace", round_id);
-        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+        select.optional(&mut *self.database.reader().await?).await?.map(from_row).transpose()
     }
 
     /// Returns the completions of a workspace round that were merged or refused, oldest first, at most `limit`, after
@@ -248,7 +263,7 @@ impl Completions<'_> {
         let select =
             select.text("project", project).text("workspace", round_id).number(time).text("cursor", id);
         let select = select.number(limit.into());
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns the newest completion of a workspace round, whatever became of it.
@@ -257,7 +272,7 @@ impl Completions<'_> {
             "WHERE project = $1 AND workspace = $2 ORDER BY created_at DESC, id DESC LIMIT 1"
         ));
         let select = select.text("project", project).text("workspace", round_id);
-        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+        select.optional(&mut *self.database.reader().await?).await?.map(from_row).transpose()
     }
 
     /// Returns the ids of projects that have queued completions, in order, at most `limit`, after `cursor` if given.
@@ -267,7 +282,7 @@ impl Completions<'_> {
              ORDER BY project LIMIT $2",
         );
         let select = select.text("cursor", cursor.unwrap_or_default()).number(limit.into());
-        let rows = select.all(&mut *self.database.connection().await?).await?;
+        let rows = select.all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(|row| Row(row).text("project")).collect()
     }
 
@@ -317,7 +332,7 @@ impl Completions<'_> {
 impl NewCompletion {
     /// Returns events about the completion with those who get them: the owner of the project, and of the workspace. The
     /// latter gets no reason of a failure, which may name files that an agent must not see.
-    fn for_owners(&self, events: &[NewEvent]) -> Vec<(String, NewEvent)> {
+    pub(crate) fn for_owners(&self, events: &[NewEvent]) -> Vec<(String, NewEvent)> {
         let of_owner = events.iter().map(|event| (self.owner.clone(), event.clone()));
         let of_workspace_owner = self.workspace_owner.iter().flat_map(|workspace_owner| {
             events.iter().map(|event| {
@@ -329,48 +344,66 @@ impl NewCompletion {
         of_owner.chain(of_workspace_owner).collect()
     }
 
-    fn is_of_same_round(&self, other: &Self) -> bool {
+    pub(crate) fn is_of_same_round(&self, other: &Self) -> bool {
         let identity = |new: &Self| (new.agent.clone(), new.sandbox.clone(), new.round_id.clone());
         identity(self) == identity(other)
     }
 }
 
-/// Inserts the row and returns it; `None` if the project has one with this id. Creation times of one workspace round
-/// increase, even if the clock does not: each of its completions contains the changes of those before.
-async fn insert(connection: &mut AnyConnection, new: &NewCompletion) -> Result<Option<AnyRow>> {
-    let insert = Statement::new(concat!(
+/// Inserts completions as part of a transaction, and returns the new ones: not those whose project has one with this id.
+/// Creation times of one workspace round increase, even if the clock does not: each of its completions contains the
+/// changes of those before. So `new` has at most one of each round. Fails with [`CatalogError::NotFound`] if a project
+/// does not exist.
+pub(crate) async fn insert_all(
+    connection: &mut AnyConnection,
+    new: &[&NewCompletion],
+) -> Result<Vec<Completion>> {
+    let Some(first) = new.first() else { return Ok(Vec::new()) };
+    let (time, mut parameters) = (now(), Parameters::default());
+    let time = parameters.number(time);
+    let mut rows = Vec::with_capacity(new.len());
+    for new in new {
+        let project = parameters.text("project", &new.project);
+        let id = parameters.text("id", &new.id);
+        let owner = parameters.text("owner", &new.owner);
+        let requester = parameters.optional_text("requester", new.workspace_owner.as_deref());
+        let agent = parameters.text("agent", &new.agent);
+        let sandbox = parameters.optional_text("sandbox", new.sandbox.as_deref());
+        let round = parameters.optional_text("workspace", new.round_id.as_deref());
+        let base = parameters.text("base_snapshot", &new.base_snapshot);
+        let sequence = parameters.number(new.base_sequence);
+        let theirs = parameters.text("theirs_snapshot", &new.theirs_snapshot);
+        let policy = parameters.number(new.policy_version);
+        rows.push(format!(
+            "(${project}, ${id}, ${owner}, ${requester}, ${agent}, ${sandbox}, ${round}, ${base}, ${sequence}, ${theirs},
+             ${policy}, 'queued', 0,
+             (SELECT CASE WHEN MAX(created_at) >= ${time} THEN MAX(created_at) + 1 ELSE ${time} END FROM completions
+              WHERE project = ${project} AND workspace = ${round}), ${time})"
+        ));
+    }
+    let sql = format!(
         "INSERT INTO completions (project, id, owner, requester, agent, sandbox, workspace, base_snapshot, base_sequence,
-         theirs_snapshot, policy_version, state, attempts, created_at, updated_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'queued', 0,
-         (SELECT CASE WHEN MAX(created_at) >= $12 THEN MAX(created_at) + 1 ELSE $12 END FROM completions
-          WHERE project = $1 AND workspace = $7), $12)
-         ON CONFLICT (project, id) DO NOTHING RETURNING ",
+         theirs_snapshot, policy_version, state, attempts, created_at, updated_at) VALUES {}
+         ON CONFLICT (project, id) DO NOTHING RETURNING {}",
+        rows.join(", "),
         columns!()
-    ));
-    let insert = insert
-        .text("project", &new.project)
-        .text("id", &new.id)
-        .text("owner", &new.owner)
-        .optional_text("requester", new.workspace_owner.as_deref())
-        .text("agent", &new.agent)
-        .optional_text("sandbox", new.sandbox.as_deref())
-        .optional_text("workspace", new.round_id.as_deref())
-        .text("base_snapshot", &new.base_snapshot)
-        .number(new.base_sequence)
-        .text("theirs_snapshot", &new.theirs_snapshot)
-        .number(new.policy_version)
-        .number(now());
-    let inserted = insert.optional(connection).await;
-    inserted.map_err(|error| error.foreign_key_as_not_found("project", &new.project))
+    );
+    let inserted = Statement::with_parameters(&sql, parameters).all(connection).await;
+    let inserted = inserted.map_err(|error| error.foreign_key_as_not_found("project", &first.project))?;
+    inserted.into_iter().map(from_row).collect()
 }
 
-async fn find(connection: &mut AnyConnection, project: &str, id: &str) -> Result<Option<Completion>> {
+pub(crate) async fn find(
+    connection: &mut AnyConnection,
+    project: &str,
+    id: &str,
+) -> Result<Option<Completion>> {
     let select = Statement::new(select!("WHERE project = $1 AND id = $2"));
     let select = select.text("project", project).text("id", id);
     select.optional(connection).await?.map(from_row).transpose()
 }
 
-fn not_found(id: &str) -> CatalogError {
+pub(crate) fn not_found(id: &str) -> CatalogError {
     CatalogError::NotFound { what: "completion", id: id.to_owned() }
 }
 

@@ -16,15 +16,19 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 
 use crate::error::{CatalogError, Result};
 
-/// Connections to SQLite, which allows one writer at a time. With a single connection the tasks of this
+/// Connections that write to SQLite, which allows one writer at a time. With a single connection the tasks of this
 /// process wait in the pool's queue, which is fair; SQLite's own busy handler polls, and can starve a writer.
 const SQLITE_CONNECTIONS: u32 = 1;
+/// Connections that only read from SQLite. They do not wait for the writer, nor for its syncs.
+const SQLITE_READERS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 10;
 
 /// Pragmas of each connection. The busy timeout comes first, since the switch to WAL may have to wait for a lock, too.
 /// `synchronous = FULL` makes a commit durable before it returns.
 const SQLITE_PRAGMAS: &str = "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; \
      PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON";
+/// Pragmas of each connection that only reads. A statement that writes fails on it.
+const SQLITE_READER_PRAGMAS: &str = "PRAGMA busy_timeout = 30000; PRAGMA query_only = ON";
 
 /// Database system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,10 +47,13 @@ impl DatabaseKind {
     }
 }
 
-/// Pool of connections to a database. Clones share it.
+/// Connections to a database. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
+    /// Connections that write. Those of PostgreSQL also read.
     pool: AnyPool,
+    /// Connections that only read: those of `pool` for PostgreSQL.
+    readers: AnyPool,
     kind: DatabaseKind,
     /// Changes after each insertion of events by this process, and after those by others of which it is notified.
     events: Arc<watch::Sender<()>>,
@@ -62,15 +69,27 @@ impl Database {
         sqlx::any::install_default_drivers();
         let options = AnyConnectOptions::from_str(url).map_err(unsupported_url)?;
         let kind = kind(&options)?;
-        let pool = match kind {
+        let (pool, readers) = match kind {
             DatabaseKind::Sqlite => open_sqlite(options).await?,
-            DatabaseKind::Postgres => open_postgres(options).await?,
+            DatabaseKind::Postgres => {
+                let pool = open_postgres(options).await?;
+                (pool.clone(), pool)
+            }
         };
-        Ok(Self { pool, kind, events: Arc::default(), inserted: Arc::default(), publication: Arc::default() })
+        Ok(Self {
+            pool,
+            readers,
+            kind,
+            events: Arc::default(),
+            inserted: Arc::default(),
+            publication: Arc::default(),
+        })
     }
 
     /// Waits for running statements and closes all connections.
     pub(crate) async fn close(&self) {
+        // The last connection to SQLite moves the write-ahead log to the database, which one that only reads cannot.
+        self.readers.close().await;
         self.pool.close().await;
     }
 
@@ -104,7 +123,13 @@ impl Database {
         self.events.subscribe()
     }
 
-    /// Returns a connection for one statement, or for several that only read.
+    /// Returns a connection for one statement or several that only read. They see all transactions that were committed
+    /// before.
+    pub(crate) async fn reader(&self) -> Result<PoolConnection<Any>> {
+        Ok(self.readers.acquire().await?)
+    }
+
+    /// Returns a connection for one statement that writes.
     pub(crate) async fn connection(&self) -> Result<PoolConnection<Any>> {
         Ok(self.pool.acquire().await?)
     }
@@ -166,7 +191,8 @@ async fn open_postgres(options: AnyConnectOptions) -> Result<AnyPool> {
     }
 }
 
-async fn open_sqlite(options: AnyConnectOptions) -> Result<AnyPool> {
+/// Opens the pool of the connection that writes, and that of the connections that only read.
+async fn open_sqlite(options: AnyConnectOptions) -> Result<(AnyPool, AnyPool)> {
     let url = options.database_url.as_str();
     if url.contains(":memory:") || url.contains("mode=memory") {
         let reason = "a catalog in memory would be forgotten".to_owned();
@@ -174,19 +200,26 @@ async fn open_sqlite(options: AnyConnectOptions) -> Result<AnyPool> {
     }
     let file = SqliteConnectOptions::from_url(&options.database_url).map_err(unsupported_url)?;
     make_private(file.get_filename())?;
-    let pool = pool(SQLITE_CONNECTIONS).after_connect(|connection, _| {
-        Box::pin(async move { connection.execute(SQLITE_PRAGMAS).await.map(|_| ()) })
+    let writer = sqlite_pool(SQLITE_CONNECTIONS, SQLITE_PRAGMAS).connect_with(options.clone()).await?;
+    // They connect when they are needed. The write-ahead log, without which a reader would wait for the writer, is a
+    // property of the file by now.
+    let readers = sqlite_pool(SQLITE_READERS, SQLITE_READER_PRAGMAS).connect_lazy_with(options);
+    Ok((writer, readers))
+}
+
+fn sqlite_pool(connections: u32, pragmas: &'static str) -> AnyPoolOptions {
+    let pool = pool(connections).after_connect(move |connection, _| {
+        Box::pin(async move { connection.execute(pragmas).await.map(|_| ()) })
     });
     // On a full disk SQLite rolls back a transaction by itself, and an explicit rollback then fails. The pool
     // would go on counting the connection as being in a transaction, and could not begin another.
     //
     // Nothing else can go wrong with a connection to a file, so there is no test query before each use, which
     // would cost a round trip to another thread.
-    let pool = pool.test_before_acquire(false).before_acquire(|connection, _| {
+    pool.test_before_acquire(false).before_acquire(|connection, _| {
         let usable = !connection.is_in_transaction();
         Box::pin(async move { Ok(usable) })
-    });
-    Ok(pool.connect_with(options).await?)
+    })
 }
 
 fn pool(connections: u32) -> AnyPoolOptions {
@@ -237,6 +270,26 @@ mod tests {
     use std::task::Poll;
 
     use super::*;
+    use crate::statement::Statement;
+
+    #[tokio::test]
+    async fn a_reader_of_sqlite_does_not_wait_for_a_transaction_and_cannot_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(&sqlite_url(&directory.path().join("catalog.db"))).await.unwrap();
+        database.pool.execute("CREATE TABLE numbers (number BIGINT)").await.unwrap();
+        let insert = || Statement::new("INSERT INTO numbers VALUES (1)");
+        let count = async || {
+            let mut reader = database.reader().await.unwrap();
+            Statement::new("SELECT number FROM numbers").all(&mut reader).await.unwrap().len()
+        };
+        let mut transaction = database.begin().await.unwrap();
+        insert().run(&mut transaction).await.unwrap();
+        assert_eq!(count().await, 0);
+        transaction.commit().await.unwrap();
+        assert_eq!(count().await, 1);
+        let error = insert().run(&mut *database.reader().await.unwrap()).await.unwrap_err();
+        assert!(error.to_string().contains("readonly"), "{error}");
+    }
 
     #[tokio::test]
     async fn a_transaction_whose_caller_is_cancelled_is_rolled_back() {

@@ -106,7 +106,7 @@ impl Episodes<'_> {
 
     /// Returns the usage of an owner; zero for an owner without episodes.
     pub async fn usage(&self, owner: &str) -> Result<EpisodeUsage> {
-        usage(&mut *self.database.connection().await?, owner).await
+        usage(&mut *self.database.reader().await?, owner).await
     }
 
     /// Returns at most `limit` ids greater than `cursor` of episodes in the store of a server, in ascending
@@ -115,7 +115,7 @@ impl Episodes<'_> {
         let select =
             Statement::new("SELECT id FROM episodes WHERE node = $1 AND id > $2 ORDER BY id LIMIT $3");
         let select = select.text("server", server).text("id", cursor).number(limit.into());
-        let rows = select.all(&mut *self.database.connection().await?).await?;
+        let rows = select.all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 

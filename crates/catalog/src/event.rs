@@ -168,7 +168,8 @@ impl Events<'_> {
             queue::publish_before(&mut transaction).await?;
         }
         // This transaction is short, so it may hold the lock of the numbers.
-        let number = insert_numbered(&mut transaction, owner, sandbox_id, &[event]).await?;
+        let placed = PlacedEvent { owner, sandbox: sandbox_id, event };
+        let number = insert_numbered(&mut transaction, &[placed]).await?;
         transaction.commit().await?;
         self.database.notify_event_readers();
         Ok(number)
@@ -197,7 +198,7 @@ impl Events<'_> {
     /// Returns the first events after a number that match a filter, at most `limit`, in order.
     pub async fn read(&self, filter: &EventFilter, after: i64, limit: u32) -> Result<EventSlice> {
         queue::publish_all(self.database).await?;
-        let mut connection = self.database.connection().await?;
+        let mut connection = self.database.reader().await?;
         let newest = newest(&mut connection).await?;
         let events = filter.select(&mut connection, after, limit).await?;
         // Must be read last: an event deleted during this call may then be both returned and counted as deleted, but
@@ -209,7 +210,7 @@ impl Events<'_> {
     /// Returns the number of the newest event, which may be deleted; 0 before the first.
     pub async fn newest(&self) -> Result<i64> {
         queue::publish_all(self.database).await?;
-        let mut connection = self.database.connection().await?;
+        let mut connection = self.database.reader().await?;
         newest(&mut connection).await
     }
 
@@ -220,7 +221,7 @@ impl Events<'_> {
             "SELECT sequence, owner FROM events WHERE sequence > $1 ORDER BY sequence LIMIT $2",
         );
         let select = select.number(number).number(limit.into());
-        let rows = select.all(&mut *self.database.connection().await?).await?;
+        let rows = select.all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(|row| number_and_owner(&Row(row))).collect()
     }
 
@@ -262,115 +263,107 @@ impl EventFilter {
     }
 }
 
-/// Inserts an event as part of a transaction, like [`insert_all`].
-pub(crate) async fn insert(
-    connection: &mut AnyConnection,
-    owner: Option<&str>,
-    sandbox: Option<&str>,
-    event: &NewEvent,
-) -> Result<()> {
-    insert_refs(connection, owner, sandbox, &[event]).await
+/// Event with its place: its owner and its sandbox, if it has one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlacedEvent<'e> {
+    pub(crate) owner: Option<&'e str>,
+    pub(crate) sandbox: Option<&'e str>,
+    pub(crate) event: &'e NewEvent,
 }
 
-/// Inserts events, at least one, as part of a transaction, in their order. They get their numbers at once on SQLite, and
-/// after the commit on PostgreSQL (`queue.rs`).
-///
-/// Many of them are inserted by one statement, because every statement is a round trip.
+impl PlacedEvent<'_> {
+    fn owner(&self) -> &str {
+        self.owner.unwrap_or(NO_OWNER)
+    }
+}
+
+/// Inserts events with one place as part of a transaction, like [`insert_placed`].
 pub(crate) async fn insert_all(
     connection: &mut AnyConnection,
     owner: Option<&str>,
     sandbox: Option<&str>,
     events: &[NewEvent],
 ) -> Result<()> {
-    let events: Vec<&NewEvent> = events.iter().collect();
-    insert_refs(connection, owner, sandbox, &events).await
+    let events: Vec<_> = events.iter().map(|event| PlacedEvent { owner, sandbox, event }).collect();
+    insert_placed(connection, &events).await
 }
 
-/// Inserts events for one owner, if there are any, as part of a transaction, like [`insert_all`].
+/// Inserts events for one owner as part of a transaction, like [`insert_placed`].
 pub(crate) async fn insert_for_owner(
     connection: &mut AnyConnection,
     owner: &str,
     events: &[NewEvent],
 ) -> Result<()> {
-    if !events.is_empty() {
-        insert_all(connection, Some(owner), None, events).await?;
-    }
-    Ok(())
+    insert_all(connection, Some(owner), None, events).await
 }
 
-/// Inserts events, each with its owner, as part of a transaction, like [`insert_all`]. Those of one owner keep their
-/// order.
+/// Inserts events, each with its owner, as part of a transaction, like [`insert_placed`].
 pub(crate) async fn insert_for_owners(
     connection: &mut AnyConnection,
     events: &[(String, NewEvent)],
 ) -> Result<()> {
-    let mut owners = BTreeMap::<&str, Vec<&NewEvent>>::new();
-    for (owner, event) in events {
-        owners.entry(owner).or_default().push(event);
-    }
-    for (owner, events) in owners {
-        insert_refs(connection, Some(owner), None, &events).await?;
-    }
-    Ok(())
+    let events = events.iter();
+    let placed = events.map(|(owner, event)| PlacedEvent { owner: Some(owner), sandbox: None, event });
+    insert_placed(connection, &placed.collect::<Vec<_>>()).await
 }
 
-async fn insert_refs(
-    connection: &mut AnyConnection,
-    owner: Option<&str>,
-    sandbox: Option<&str>,
-    events: &[&NewEvent],
-) -> Result<()> {
+/// Inserts events, if there are any, as part of a transaction, in their order. They get their numbers at once on SQLite,
+/// and after the commit on PostgreSQL (`queue.rs`).
+///
+/// Many of them are inserted by one statement, because every statement is a round trip.
+pub(crate) async fn insert_placed(connection: &mut AnyConnection, events: &[PlacedEvent<'_>]) -> Result<()> {
     if DatabaseKind::of(connection) == DatabaseKind::Sqlite {
-        return insert_numbered(connection, owner, sandbox, events).await.map(drop);
+        return insert_numbered(connection, events).await.map(drop);
     }
     for events in events.chunks(EVENTS_PER_STATEMENT) {
-        insert_rows(connection, owner.unwrap_or(NO_OWNER), sandbox, events, None).await?;
+        insert_rows(connection, events, None).await?;
     }
     Ok(())
 }
 
-/// Inserts events with their numbers. Returns the last one. Locks `event_sequence`, so that other transactions that
-/// number events wait until this transaction ends.
-async fn insert_numbered(
-    connection: &mut AnyConnection,
-    owner: Option<&str>,
-    sandbox: Option<&str>,
-    events: &[&NewEvent],
-) -> Result<i64> {
+/// Inserts events with their numbers. Returns the last one; 0 without events. Locks `event_sequence`, so that other
+/// transactions that number events wait until this transaction ends.
+async fn insert_numbered(connection: &mut AnyConnection, events: &[PlacedEvent<'_>]) -> Result<i64> {
+    if events.is_empty() {
+        return Ok(0);
+    }
     let count = events.len() as i64;
     let next = Statement::new("UPDATE event_sequence SET last = last + $1 RETURNING last").number(count);
     let last = Row(next.one(connection).await?).number("last")?;
-    let owner = owner.unwrap_or(NO_OWNER);
     let mut first = last - count + 1;
     for events in events.chunks(EVENTS_PER_STATEMENT) {
-        insert_rows(connection, owner, sandbox, events, Some(first)).await?;
+        insert_rows(connection, events, Some(first)).await?;
         first += events.len() as i64;
     }
     // The number of events of a sandbox and of an owner is limited: the oldest ones are evicted.
-    retention::update_count_and_evict(connection, owner, sandbox, count).await?;
+    let mut owners = BTreeMap::<&str, i64>::new();
+    for event in events {
+        *owners.entry(event.owner()).or_default() += 1;
+    }
+    let sandboxes = events.iter().filter_map(|event| event.sandbox).collect();
+    retention::count_and_evict(connection, &owners, &sandboxes).await?;
     Ok(last)
 }
 
 /// Inserts the rows of events, which get the numbers from `first` on; with `None`, they are queued without numbers.
 async fn insert_rows(
     connection: &mut AnyConnection,
-    owner: &str,
-    sandbox: Option<&str>,
-    events: &[&NewEvent],
+    events: &[PlacedEvent<'_>],
     first: Option<i64>,
 ) -> Result<()> {
-    let data: Vec<String> = events.iter().map(|event| event.data.to_string()).collect();
+    let data: Vec<String> = events.iter().map(|placed| placed.event.data.to_string()).collect();
     let created_at = now();
     let mut parameters = Parameters::default();
+    let created_at = parameters.number(created_at);
     let mut rows = Vec::with_capacity(events.len());
-    for ((event, data), index) in events.iter().zip(&data).zip(0..) {
+    for ((placed, data), index) in events.iter().zip(&data).zip(0..) {
         let number = first.map(|first| format!("${}, ", parameters.number(first + index)));
         let number = number.unwrap_or_default();
-        let kind = parameters.text("type", event.kind.as_str());
-        let (owner, sandbox) =
-            (parameters.text("owner", owner), parameters.optional_text("sandbox_id", sandbox));
-        let (data, created_at) = (parameters.text("data", data), parameters.number(created_at));
-        let project = parameters.optional_text("project", event.data["project"].as_str());
+        let kind = parameters.text("type", placed.event.kind.as_str());
+        let owner = parameters.text("owner", placed.owner());
+        let sandbox = parameters.optional_text("sandbox_id", placed.sandbox);
+        let data = parameters.text("data", data);
+        let project = parameters.optional_text("project", placed.event.data["project"].as_str());
         // The project comes from the event if it has one, because the row of a deleted sandbox is gone.
         rows.push(format!(
             "({number}${kind}, ${owner}, ${sandbox}, ${data}, ${created_at},

@@ -145,7 +145,7 @@ impl FileVersions<'_> {
              ORDER BY sequence DESC, CASE change WHEN 'removed' THEN 1 ELSE 0 END LIMIT 1",
         );
         let select = select.text("project", project).text("path", &path);
-        let row = select.optional(&mut *self.database.connection().await?).await?;
+        let row = select.optional(&mut *self.database.reader().await?).await?;
         match row {
             Some(row) => self.of_file(project, &Row(row).text("file_id")?, before, limit).await,
             None => Ok(Vec::new()),
@@ -166,7 +166,7 @@ impl FileVersions<'_> {
         ));
         let select = select.text("project", project).text("file_id", file_id);
         let select = select.number(before.unwrap_or(i64::MAX)).number(limit.into());
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns versions before a sequence at which a file was added, renamed or removed: newest first, at most `limit`.
@@ -183,7 +183,7 @@ impl FileVersions<'_> {
              ORDER BY sequence DESC LIMIT $4"
         ));
         let select = select.text("project", project).text("file_id", file_id).number(before);
-        let rows = select.number(limit.into()).all(&mut *self.database.connection().await?).await?;
+        let rows = select.number(limit.into()).all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(from_row).collect()
     }
 
@@ -202,7 +202,7 @@ impl FileVersions<'_> {
         ));
         let select = select.text("project", project).number(sequence);
         let select = select.text("cursor", cursor.unwrap_or_default()).number(limit.into());
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns paths that operations changed, in the order of sequence and file id, at most `limit`: those after the
@@ -221,8 +221,7 @@ impl FileVersions<'_> {
              ORDER BY sequence, file_id LIMIT $5",
         );
         let select = select.text("project", project).number(after.0).text("file_id", after.1);
-        let rows =
-            select.number(last).number(limit.into()).all(&mut *self.database.connection().await?).await?;
+        let rows = select.number(last).number(limit.into()).all(&mut *self.database.reader().await?).await?;
         let changed = |row| {
             let row = Row(row);
             Ok(ChangedPath {
@@ -242,7 +241,7 @@ impl FileVersions<'_> {
     /// Returns the ids of the files that have these paths in the head. Paths without a file are omitted.
     pub async fn file_ids(&self, project: &str, paths: &[Vec<u8>]) -> Result<HashMap<Vec<u8>, String>> {
         let mut ids = HashMap::with_capacity(paths.len());
-        let mut connection = self.database.connection().await?;
+        let mut connection = self.database.reader().await?;
         for paths in paths.chunks(PATHS_PER_STATEMENT) {
             let paths: Vec<String> = paths.iter().map(|path| path::encode(path)).collect();
             for row in current_files(&mut connection, project, &paths).await? {

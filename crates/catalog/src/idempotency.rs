@@ -38,7 +38,7 @@ pub struct Idempotency<'c> {
 impl Idempotency<'_> {
     /// Returns the id of the sandbox of an earlier request with the same key and content. It may not be ready yet.
     pub async fn find(&self, claim: &IdempotencyClaim) -> Result<Option<String>> {
-        find(&mut *self.database.connection().await?, claim).await
+        find(&mut *self.database.reader().await?, claim).await
     }
 
     /// Deletes the claim of a request that failed, so that the client can retry.

@@ -58,6 +58,7 @@ mod order;
 mod path;
 mod policy;
 mod project;
+mod recorder;
 mod review;
 mod row;
 mod sandbox;

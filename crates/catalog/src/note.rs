@@ -14,7 +14,7 @@ use crate::database::{Database, DatabaseKind};
 use crate::error::{CatalogError, Result};
 use crate::order::CreationOrder;
 use crate::row::Row;
-use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, tuples};
 
 /// Statement that serialises insertions of the same owner on PostgreSQL, so that they stay within the quota together.
 /// 19 identifies the locks of this table; other tables use other numbers.
@@ -163,7 +163,7 @@ impl Notes<'_> {
         let limit = parameters.number(i64::from(filter.limit) + 1);
         let sql =
             format!("SELECT id, bytes FROM notes WHERE {condition} ORDER BY id {direction} LIMIT ${limit}");
-        let mut connection = self.database.connection().await?;
+        let mut connection = self.database.reader().await?;
         let total = count(&mut connection, sandbox_id, filter.command_id.as_deref()).await?;
         let rows = Statement::with_parameters(&sql, parameters).all(&mut connection).await?;
         let (ids, has_more) = ids_within_limits(rows, filter.limit as usize, filter.bytes)?;
@@ -187,7 +187,7 @@ impl Notes<'_> {
         let mut notes = Vec::new();
         let (mut left, mut bytes_left, mut is_cut) = (limit, bytes, false);
         let reader = reader.map(|owner| (owner, agents_prefix(owner)));
-        let mut connection = self.database.connection().await?;
+        let mut connection = self.database.reader().await?;
         for snapshots in snapshots.chunks(IDS_PER_STATEMENT) {
             let mut parameters = Parameters::default();
             let readable = match &reader {
@@ -221,8 +221,25 @@ impl Notes<'_> {
 
 /// Assigns the notes of a sandbox that have no snapshot to its newest one.
 pub(crate) async fn attach(connection: &mut AnyConnection, sandbox_id: &str, snapshot: &str) -> Result<()> {
-    let update = Statement::new("UPDATE notes SET snapshot = $1 WHERE sandbox_id = $2 AND snapshot IS NULL");
-    update.text("snapshot", snapshot).text("sandbox_id", sandbox_id).run(connection).await?;
+    attach_all(connection, &[(sandbox_id, snapshot)]).await
+}
+
+/// Assigns the notes of sandboxes that have no snapshot, by one statement. Each pair is a sandbox and
+/// its newest snapshot; no sandbox is in two of them.
+pub(crate) async fn attach_all(connection: &mut AnyConnection, made_in: &[(&str, &str)]) -> Result<()> {
+    if made_in.is_empty() {
+        return Ok(());
+    }
+    let sql = format!(
+        "WITH made (sandbox, snapshot) AS (VALUES {}) UPDATE notes SET snapshot = made.snapshot FROM made
+         WHERE notes.sandbox_id = made.sandbox AND notes.snapshot IS NULL",
+        tuples(made_in.len(), 2)
+    );
+    let mut update = Statement::new(&sql);
+    for (sandbox, snapshot) in made_in {
+        update = update.text("sandbox_id", sandbox).text("snapshot", snapshot);
+    }
+    update.run(connection).await?;
     Ok(())
 }
 

@@ -106,7 +106,7 @@ impl Operations<'_> {
     pub async fn find(&self, project: &str, sequence: i64) -> Result<Option<Operation>> {
         let sql = format!("{SELECT} WHERE o.project = $1 AND o.sequence = $2");
         let select = Statement::new(&sql).text("project", project).number(sequence);
-        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+        select.optional(&mut *self.database.reader().await?).await?.map(from_row).transpose()
     }
 
     /// Returns the newest operation of a project whose head is a snapshot.
@@ -114,7 +114,7 @@ impl Operations<'_> {
         let sql =
             format!("{SELECT} WHERE o.project = $1 AND o.snapshot = $2 ORDER BY o.sequence DESC LIMIT 1");
         let select = Statement::new(&sql).text("project", project).text("snapshot", snapshot);
-        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+        select.optional(&mut *self.database.reader().await?).await?.map(from_row).transpose()
     }
 
     /// Returns the operations of a project that match a filter.
@@ -170,7 +170,7 @@ impl Operations<'_> {
                 format!("{SELECT} WHERE {condition} ORDER BY o.sequence {direction} LIMIT ${limit}")
             }
         };
-        Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await
+        Statement::with_parameters(&sql, parameters).all(&mut *self.database.reader().await?).await
     }
 }
 

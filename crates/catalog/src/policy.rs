@@ -88,7 +88,7 @@ impl Policies<'_> {
             "SELECT version, document, author, created_at FROM policies WHERE project = $1 AND version = $2",
         );
         let select = select.text("project", project).number(version);
-        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+        select.optional(&mut *self.database.reader().await?).await?.map(from_row).transpose()
     }
 
     /// Returns the policy in force; `None` if the project has none, or does not exist.
@@ -104,7 +104,7 @@ impl Policies<'_> {
              ORDER BY version DESC LIMIT $3",
         );
         let select = select.text("project", project).number(before.unwrap_or(i64::MAX)).number(limit.into());
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
     }
 }
 

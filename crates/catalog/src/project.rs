@@ -138,7 +138,7 @@ impl Projects<'_> {
 
     /// Returns a project by id, of any owner.
     pub async fn get(&self, id: &str) -> Result<Option<Project>> {
-        get(&mut *self.database.connection().await?, id).await
+        get(&mut *self.database.reader().await?, id).await
     }
 
     /// Returns the projects with these ids that exist, of any owner, by id. One query for each 500 ids.
@@ -149,7 +149,7 @@ impl Projects<'_> {
             let (select, ids) = (select!(""), parameters.texts("id", ids));
             let sql = format!("{select} WHERE id IN ({ids})");
             let select = Statement::with_parameters(&sql, parameters);
-            for row in select.all(&mut *self.database.connection().await?).await? {
+            for row in select.all(&mut *self.database.reader().await?).await? {
                 let project = from_row(row)?;
                 projects.insert(project.id.clone(), project);
             }
@@ -161,12 +161,12 @@ impl Projects<'_> {
     pub async fn find(&self, owner: &str, name: &str) -> Result<Option<Project>> {
         let select = Statement::new(select!("WHERE owner = $1 AND name = $2"));
         let select = select.text("owner", owner).text("name", name);
-        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+        select.optional(&mut *self.database.reader().await?).await?.map(from_row).transpose()
     }
 
     /// Returns a page of projects, and the number of projects on all pages.
     pub async fn list(&self, filter: &ProjectFilter) -> Result<(Vec<Project>, u64)> {
-        let mut connection = self.database.connection().await?;
+        let mut connection = self.database.reader().await?;
         let total = count(&mut connection, filter.owner.as_deref()).await?;
         let (after, direction) = filter.order.sql();
         let mut parameters = Parameters::default();
@@ -186,7 +186,7 @@ impl Projects<'_> {
 
     /// Counts the projects of an owner, or of all owners.
     pub async fn count(&self, owner: Option<&str>) -> Result<u64> {
-        count(&mut *self.database.connection().await?, owner).await
+        count(&mut *self.database.reader().await?, owner).await
     }
 
     /// Changes name or settings, and inserts events in the same transaction. Returns `None`, and inserts no events,

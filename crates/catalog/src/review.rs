@@ -136,7 +136,7 @@ impl Reviews<'_> {
     pub async fn find(&self, project: &str, id: &str) -> Result<Option<Review>> {
         let select = Statement::new(select!("WHERE project = $1 AND id = $2"));
         let select = select.text("project", project).text("id", id);
-        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+        select.optional(&mut *self.database.reader().await?).await?.map(from_row).transpose()
     }
 
     /// Returns the reviews of a project that match a filter.
@@ -181,7 +181,7 @@ impl Reviews<'_> {
                 format!("{select} WHERE {condition} ORDER BY id {direction} LIMIT ${limit}")
             }
         };
-        Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await
+        Statement::with_parameters(&sql, parameters).all(&mut *self.database.reader().await?).await
     }
 
     /// Returns the reviews of all projects that wait for a decision and should have been decided at `time`, the
@@ -194,7 +194,7 @@ impl Reviews<'_> {
         let after = cursor.and_then(|review| review.opened.expires_at).unwrap_or(i64::MIN);
         let id = cursor.map_or("", |review| &review.opened.id);
         let select = select.number(time).number(after).text("cursor", id).number(limit.into());
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
     }
 }
 

@@ -198,7 +198,7 @@ impl Sandboxes<'_> {
 
     /// Returns a sandbox of any owner.
     pub async fn get(&self, id: &str) -> Result<Option<Sandbox>> {
-        let mut connection = self.database.connection().await?;
+        let mut connection = self.database.reader().await?;
         get(&mut connection, id).await
     }
 
@@ -206,7 +206,7 @@ impl Sandboxes<'_> {
     pub async fn find(&self, owner: &str, id: &str) -> Result<Option<Sandbox>> {
         let select = Statement::new(select_sandboxes!("WHERE id = $1 AND owner = $2"));
         let select = select.text("id", id).text("owner", owner);
-        select.optional(&mut *self.database.connection().await?).await?.map(from_row).transpose()
+        select.optional(&mut *self.database.reader().await?).await?.map(from_row).transpose()
     }
 
     /// Returns the server of each sandbox, by id. Ids that do not exist, or belong to another owner than
@@ -222,7 +222,7 @@ impl Sandboxes<'_> {
             let ids = parameters.texts("id", ids);
             let sql = format!("SELECT id, node FROM sandboxes WHERE {of_owner} id IN ({ids})");
             let select = Statement::with_parameters(&sql, parameters);
-            for row in select.all(&mut *self.database.connection().await?).await? {
+            for row in select.all(&mut *self.database.reader().await?).await? {
                 let row = Row(row);
                 servers.insert(row.text("id")?, row.text("node")?);
             }
@@ -236,13 +236,13 @@ impl Sandboxes<'_> {
             "SELECT id FROM sandboxes WHERE owner = $1 AND name = $2 ORDER BY created_at DESC, id LIMIT 1",
         );
         let select = select.text("owner", owner).text("name", name);
-        let row = select.optional(&mut *self.database.connection().await?).await?;
+        let row = select.optional(&mut *self.database.reader().await?).await?;
         row.map(|row| Row(row).text("id")).transpose()
     }
 
     /// Returns a page of the sandboxes that match a filter, newest first, and the total number of matches.
     pub async fn list(&self, filter: &Filter) -> Result<(Vec<Sandbox>, u64)> {
-        let mut connection = self.database.connection().await?;
+        let mut connection = self.database.reader().await?;
         let total = filter.count(&mut connection).await?;
         let rows = filter.page(&mut connection).await?;
         Ok((rows.into_iter().map(from_row).collect::<Result<_>>()?, total))
@@ -255,7 +255,7 @@ impl Sandboxes<'_> {
         );
         let mut counts: Vec<(VisibleState, u64)> =
             VisibleState::ALL.iter().map(|state| (*state, 0)).collect();
-        for row in select.text("server", server).all(&mut *self.database.connection().await?).await? {
+        for row in select.text("server", server).all(&mut *self.database.reader().await?).await? {
             let row = Row(row);
             let (found, total) =
                 (VisibleState::of(row.parsed("state")?, pause_step(&row)?), row.count("total")?);
@@ -275,7 +275,7 @@ impl Sandboxes<'_> {
              WHERE COALESCE(pause, '') <> 'disk'",
         );
         let select = select.text("server", server).text("owner", owner);
-        let row = Row(select.one(&mut *self.database.connection().await?).await?);
+        let row = Row(select.one(&mut *self.database.reader().await?).await?);
         Ok((row.count("of_server")?, row.count("of_owner")?))
     }
 
@@ -283,7 +283,7 @@ impl Sandboxes<'_> {
     pub async fn all(&self, server: &str) -> Result<Vec<Sandbox>> {
         let select = Statement::new(select_sandboxes!("WHERE node = $1 ORDER BY created_at, id"));
         let select = select.text("server", server);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns the sandboxes of a server that have expired at `now`, the earliest expiry first.
@@ -291,7 +291,7 @@ impl Sandboxes<'_> {
         let select =
             Statement::new(select_sandboxes!("WHERE node = $1 AND expires_at <= $2 ORDER BY expires_at, id"));
         let select = select.text("server", server).number(now);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Assigns sandboxes without a server, which predate named servers, to this one. Returns their number.

@@ -40,7 +40,7 @@ impl Episodes<'_> {
         cursor: Option<&str>,
         limit: u32,
     ) -> Result<SearchPage> {
-        let mut connection = self.database.connection().await?;
+        let mut connection = self.database.reader().await?;
         let count = Statement::new("SELECT COUNT(*) AS total FROM episodes WHERE owner = $1 AND root = id");
         let total = Row(count.text("owner", owner).one(&mut connection).await?).count("total")?;
         // Later ids sort later, so this is the order of creation.
@@ -76,7 +76,7 @@ impl Episodes<'_> {
                  WHERE owner = ${owner} AND root IN ({roots}) GROUP BY root"
             );
             let select = Statement::with_parameters(&sql, parameters);
-            for row in select.all(&mut *self.database.connection().await?).await? {
+            for row in select.all(&mut *self.database.reader().await?).await? {
                 let row = Row(row);
                 steps.insert(row.text("root")?, row.count("steps")?);
             }
@@ -91,7 +91,7 @@ impl Episodes<'_> {
             "SELECT id FROM episodes WHERE root = '' AND node IN ($1, '') AND id > $2 ORDER BY id LIMIT $3",
         );
         let select = select.text("server", server).text("id", cursor).number(limit.into());
-        let rows = select.all(&mut *self.database.connection().await?).await?;
+        let rows = select.all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 

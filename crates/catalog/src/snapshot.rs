@@ -13,14 +13,18 @@ use crate::api_key::{covers_owner, owner_behind_agent};
 use crate::clock::now;
 use crate::database::Database;
 use crate::error::Result;
-use crate::event::{self, EventKind, NewEvent};
+use crate::event::{EventKind, NewEvent};
 use crate::note;
+use crate::recorder::Recorder;
 use crate::row::Row;
-use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, tuples};
 
 pub use measurement::DeletedBytes;
 pub(crate) use measurement::add_deleted_bytes;
 pub use record::Transactions;
+
+/// Number of columns of the table `snapshots` that an insertion sets.
+const SNAPSHOT_COLUMNS: usize = 6;
 
 /// Ownership of a snapshot. A snapshot may have several owners.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +71,30 @@ macro_rules! select {
 #[derive(Debug, Clone, Copy)]
 pub struct Snapshots<'c> {
     pub(crate) database: &'c Database,
+    pub(crate) recorder: &'c Recorder,
+}
+
+/// Owner of a snapshot to insert.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NewSnapshotRow {
+    pub(crate) owner: String,
+    pub(crate) id: String,
+    pub(crate) origin: SnapshotOrigin,
+    /// Growth of the store by the snapshot.
+    pub(crate) bytes: i64,
+}
+
+impl NewSnapshotRow {
+    /// Returns the event about the new row.
+    pub(crate) fn created_event(&self) -> NewEvent {
+        let mut data =
+            json!({ "snapshotId": self.id, "sandboxId": self.origin.sandbox, "owner": self.owner });
+        // Content that an agent shares with files which it may not see adds no bytes, which would reveal them.
+        if owner_behind_agent(&self.owner).is_none() {
+            data["bytes"] = self.bytes.into();
+        }
+        NewEvent { kind: EventKind::SnapshotCreated, data }
+    }
 }
 
 impl Snapshots<'_> {
@@ -78,7 +106,8 @@ impl Snapshots<'_> {
         self.add_of_origin(owner, id, &origin, bytes).await
     }
 
-    /// Adds an owner like [`Self::add_owner`], to the snapshot of a workspace.
+    /// Adds an owner like [`Self::add_owner`], to the snapshot of a workspace. Snapshots that get their owners at the same
+    /// time share a transaction (`recorder.rs`).
     pub async fn add_of_origin(
         &self,
         owner: &str,
@@ -86,36 +115,14 @@ impl Snapshots<'_> {
         origin: &SnapshotOrigin,
         bytes: u64,
     ) -> Result<()> {
-        let (sandbox, round_id) = (origin.sandbox.as_deref(), origin.round_id.as_deref());
-        let mut transaction = self.database.begin().await?;
-        let insert = Statement::new(
-            "INSERT INTO snapshots (owner, id, sandbox, workspace, created_at, bytes) VALUES ($1, $2, $3, $4, $5, $6)
-             ON CONFLICT (owner, id) DO NOTHING",
-        );
-        let insert = insert.text("owner", owner).text("id", id).optional_text("sandbox", sandbox);
-        let insert = insert.optional_text("workspace", round_id).number(now()).number(signed(bytes));
-        if insert.run(&mut transaction).await? == 0 {
-            return Ok(());
-        }
-        if let Some(sandbox) = sandbox {
-            note::attach(&mut transaction, sandbox, id).await?;
-        }
-        let mut data = json!({ "snapshotId": id, "sandboxId": sandbox, "owner": owner });
-        // Content that an agent shares with files which it may not see adds no bytes, which would reveal them.
-        if owner_behind_agent(owner).is_none() {
-            data["bytes"] = bytes.into();
-        }
-        let created = NewEvent { kind: EventKind::SnapshotCreated, data };
-        event::insert(&mut transaction, Some(owner), sandbox, &created).await?;
-        transaction.commit().await?;
-        self.database.notify_event_readers();
-        Ok(())
+        let (owner, id, origin) = (owner.to_owned(), id.to_owned(), origin.clone());
+        self.recorder.add_snapshot(NewSnapshotRow { owner, id, origin, bytes: signed(bytes) }).await
     }
 
     /// Counts the snapshots of an owner.
     pub async fn count(&self, owner: &str) -> Result<u64> {
         let count = Statement::new("SELECT COUNT(*) AS total FROM snapshots WHERE owner = $1");
-        let row = count.text("owner", owner).one(&mut *self.database.connection().await?).await?;
+        let row = count.text("owner", owner).one(&mut *self.database.reader().await?).await?;
         Row(row).count("total")
     }
 
@@ -123,14 +130,14 @@ impl Snapshots<'_> {
     pub async fn owns(&self, owner: &str, id: &str) -> Result<bool> {
         let select = Statement::new("SELECT id FROM snapshots WHERE owner = $1 AND id = $2");
         let select = select.text("owner", owner).text("id", id);
-        Ok(select.optional(&mut *self.database.connection().await?).await?.is_some())
+        Ok(select.optional(&mut *self.database.reader().await?).await?.is_some())
     }
 
     /// Returns the origin of a snapshot of an owner; `None` if the owner does not have the snapshot.
     pub async fn origin(&self, owner: &str, id: &str) -> Result<Option<SnapshotOrigin>> {
         let select = Statement::new("SELECT sandbox, workspace FROM snapshots WHERE owner = $1 AND id = $2");
         let select = select.text("owner", owner).text("id", id);
-        let row = select.optional(&mut *self.database.connection().await?).await?.map(Row);
+        let row = select.optional(&mut *self.database.reader().await?).await?.map(Row);
         row.map(|row| {
             Ok(SnapshotOrigin {
                 sandbox: row.optional_text("sandbox")?,
@@ -146,7 +153,7 @@ impl Snapshots<'_> {
             return self.owns(owner, id).await;
         }
         let select = Statement::new("SELECT id FROM snapshots WHERE id = $1 LIMIT 1").text("id", id);
-        Ok(select.optional(&mut *self.database.connection().await?).await?.is_some())
+        Ok(select.optional(&mut *self.database.reader().await?).await?.is_some())
     }
 
     /// Returns those of the ids that an owner may read: its own, and those of its agents
@@ -158,7 +165,7 @@ impl Snapshots<'_> {
             let ids = parameters.texts("id", ids);
             let sql = format!("SELECT id, owner FROM snapshots WHERE id IN ({ids})");
             let select = Statement::with_parameters(&sql, parameters);
-            for row in select.all(&mut *self.database.connection().await?).await?.into_iter().map(Row) {
+            for row in select.all(&mut *self.database.reader().await?).await?.into_iter().map(Row) {
                 if covers_owner(owner, &row.text("owner")?) {
                     readable.insert(row.text("id")?);
                 }
@@ -178,7 +185,7 @@ impl Snapshots<'_> {
                 "SELECT id FROM snapshots WHERE owner = ${owner} AND sandbox = ${sandbox} AND id IN ({ids})"
             );
             let select = Statement::with_parameters(&sql, parameters);
-            for row in select.all(&mut *self.database.connection().await?).await? {
+            for row in select.all(&mut *self.database.reader().await?).await? {
                 made.insert(Row(row).text("id")?);
             }
         }
@@ -207,7 +214,7 @@ impl Snapshots<'_> {
         let select = select!("");
         let sql = format!("{select} {condition} ORDER BY id DESC, owner LIMIT ${limit}");
         let select = Statement::with_parameters(&sql, parameters);
-        select.all(&mut *self.database.connection().await?).await?.into_iter().map(from_row).collect()
+        select.all(&mut *self.database.reader().await?).await?.into_iter().map(from_row).collect()
     }
 
     /// Returns ids of an owner's snapshots that are after `cursor` in this order, without the first `skip`, at
@@ -235,7 +242,7 @@ impl Snapshots<'_> {
             "SELECT id FROM snapshots WHERE {condition} ORDER BY id {direction} LIMIT ${limit} OFFSET ${skip}"
         );
         let rows =
-            Statement::with_parameters(&sql, parameters).all(&mut *self.database.connection().await?).await?;
+            Statement::with_parameters(&sql, parameters).all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 
@@ -259,6 +266,33 @@ impl Snapshots<'_> {
         transaction.commit().await?;
         Ok(owners > 0)
     }
+}
+
+/// Inserts owners of snapshots as part of a transaction. Returns owner and id of the new rows.
+pub(crate) async fn insert_all(
+    connection: &mut AnyConnection,
+    rows: &[&NewSnapshotRow],
+) -> Result<HashSet<(String, String)>> {
+    if rows.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let sql = format!(
+        "INSERT INTO snapshots (owner, id, sandbox, workspace, created_at, bytes) VALUES {}
+         ON CONFLICT (owner, id) DO NOTHING RETURNING owner, id",
+        tuples(rows.len(), SNAPSHOT_COLUMNS)
+    );
+    let (time, mut insert) = (now(), Statement::new(&sql));
+    for row in rows {
+        insert = insert
+            .text("owner", &row.owner)
+            .text("id", &row.id)
+            .optional_text("sandbox", row.origin.sandbox.as_deref())
+            .optional_text("workspace", row.origin.round_id.as_deref())
+            .number(time)
+            .number(row.bytes);
+    }
+    let inserted = insert.all(connection).await?.into_iter().map(Row);
+    inserted.map(|row| Ok((row.text("owner")?, row.text("id")?))).collect()
 }
 
 /// Lets the bytes of a snapshot that is removed count until they are measured again: another snapshot or a project may

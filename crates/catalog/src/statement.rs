@@ -35,7 +35,7 @@ pub(crate) async fn owned_ids(
         let ids = parameters.texts("id", ids);
         let sql = format!("SELECT id FROM {table} WHERE owner = ${owner} AND id IN ({ids})");
         let select = Statement::with_parameters(&sql, parameters);
-        for row in select.all(&mut *database.connection().await?).await? {
+        for row in select.all(&mut *database.reader().await?).await? {
             owned.insert(Row(row).text("id")?);
         }
     }

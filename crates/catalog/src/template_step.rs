@@ -67,7 +67,7 @@ impl TemplateSteps<'_> {
         let select = Statement::new(
             "SELECT key, snapshot, reference FROM template_steps WHERE server = $1 ORDER BY used_at DESC, key",
         );
-        let rows = select.text("server", server).all(&mut *self.database.connection().await?).await?;
+        let rows = select.text("server", server).all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(TemplateStep::of_row).collect()
     }
 

@@ -67,7 +67,7 @@ impl Snapshots<'_> {
             "SELECT id FROM snapshots WHERE sandbox = $1 AND command IS NOT NULL ORDER BY id DESC LIMIT $2 OFFSET $3",
         );
         let select = select.text("sandbox", sandbox).number(limit.into()).number(keep.into());
-        let rows = select.all(&mut *self.database.connection().await?).await?;
+        let rows = select.all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(|row| Row(row).text("id")).collect()
     }
 

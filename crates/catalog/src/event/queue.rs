@@ -26,7 +26,7 @@ pub(super) async fn publish_all(database: &Database) -> Result<()> {
     if database.kind() == DatabaseKind::Sqlite {
         return Ok(());
     }
-    while has_events(&mut *database.connection().await?).await? {
+    while has_events(&mut *database.reader().await?).await? {
         // Others of this process would wait for the row of `event_sequence` with a connection each.
         let _publishing = database.lock_publication().await;
         let mut transaction = database.begin().await?;

@@ -3,14 +3,14 @@
 //! Every transaction here holds the lock on the row of `event_sequence`. So no two of them change the same rows at
 //! once, which could deadlock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
 use crate::error::Result;
 use crate::row::Row;
-use crate::statement::Statement;
+use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, tuples};
 
 /// Maximum number of events kept per sandbox, far more than a typical sandbox produces.
 const SANDBOX_EVENTS_MAX: i64 = 1_000;
@@ -18,32 +18,54 @@ const SANDBOX_EVENTS_MAX: i64 = 1_000;
 const OWNER_EVENTS_MAX: i64 = 100_000;
 /// Maximum number of events deleted per transaction, so that others can insert events in between.
 const DELETE_BATCH_SIZE: i64 = 2_000;
+/// Number of columns of the table `event_owners`.
+const OWNER_COLUMNS: usize = 3;
 
-/// Adds `new` events to the count of their owner, and deletes the oldest events of their sandbox and of their owner
-/// that exceed the limits.
-pub(super) async fn update_count_and_evict(
+/// Adds new events to the counts of their owners, and deletes the oldest events of their sandboxes and owners that
+/// exceed the limits. `owners` has the number of new events of each owner, at least one.
+pub(super) async fn count_and_evict(
     connection: &mut AnyConnection,
-    owner: &str,
-    sandbox: Option<&str>,
-    new: i64,
+    owners: &BTreeMap<&str, i64>,
+    sandboxes: &BTreeSet<&str>,
 ) -> Result<()> {
-    let count = Statement::new(
-        "INSERT INTO event_owners (owner, events, dropped) VALUES ($1, $2, 0)
-         ON CONFLICT (owner) DO UPDATE SET events = event_owners.events + $2 RETURNING events",
-    );
-    let count = count.text("owner", owner).number(new);
-    let kept = Row(count.one(connection).await?).number("events")?;
-    if let Some(sandbox) = sandbox {
-        let delete = Statement::new(
-            "DELETE FROM events WHERE sandbox_id = $1 AND sequence <=
-             (SELECT sequence FROM events WHERE sandbox_id = $1 ORDER BY sequence DESC LIMIT 1 OFFSET $2)
-             RETURNING sequence, owner",
+    let owners: Vec<_> = owners.iter().collect();
+    for owners in owners.chunks(IDS_PER_STATEMENT) {
+        let sql = format!(
+            "INSERT INTO event_owners (owner, events, dropped) VALUES {}
+             ON CONFLICT (owner) DO UPDATE SET events = event_owners.events + excluded.events RETURNING owner, events",
+            tuples(owners.len(), OWNER_COLUMNS)
         );
-        let delete = delete.text("sandbox_id", sandbox).number(SANDBOX_EVENTS_MAX);
-        let deleted = delete.all(connection).await?;
-        record_deleted(connection, deleted).await?;
+        let mut count = Statement::new(&sql);
+        for (owner, new) in owners {
+            count = count.text("owner", owner).number(**new).number(0);
+        }
+        let counts = count.all(connection).await?;
+        evict_of_owners(connection, counts).await?;
     }
-    evict_of_owner(connection, owner, kept).await
+    let sandboxes: Vec<_> = sandboxes.iter().map(|id| (*id).to_owned()).collect();
+    for ids in sandboxes.chunks(IDS_PER_STATEMENT) {
+        let mut parameters = Parameters::default();
+        let (ids, limit) = (parameters.texts("sandbox_id", ids), parameters.number(SANDBOX_EVENTS_MAX));
+        let sql = format!(
+            "SELECT sandbox_id FROM events WHERE sandbox_id IN ({ids}) GROUP BY sandbox_id HAVING COUNT(*) > ${limit}"
+        );
+        for row in Statement::with_parameters(&sql, parameters).all(connection).await? {
+            evict_of_sandbox(connection, &Row(row).text("sandbox_id")?).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the oldest events of a sandbox that exceed the limit.
+async fn evict_of_sandbox(connection: &mut AnyConnection, sandbox: &str) -> Result<()> {
+    let delete = Statement::new(
+        "DELETE FROM events WHERE sandbox_id = $1 AND sequence <=
+         (SELECT sequence FROM events WHERE sandbox_id = $1 ORDER BY sequence DESC LIMIT 1 OFFSET $2)
+         RETURNING sequence, owner",
+    );
+    let delete = delete.text("sandbox_id", sandbox).number(SANDBOX_EVENTS_MAX);
+    let deleted = delete.all(connection).await?;
+    record_deleted(connection, deleted).await
 }
 
 /// Counts the events with numbers after `last` and up to `newest` for their owners, and deletes the oldest events of
@@ -70,6 +92,12 @@ pub(super) async fn update_counts_and_evict(
     let delete = delete.number(last).number(newest).number(SANDBOX_EVENTS_MAX);
     let deleted = delete.all(connection).await?;
     record_deleted(connection, deleted).await?;
+    evict_of_owners(connection, counts).await
+}
+
+/// Deletes the oldest events of owners that exceed the limit. `counts` has rows with the owner, and the number of its
+/// stored events.
+async fn evict_of_owners(connection: &mut AnyConnection, counts: Vec<AnyRow>) -> Result<()> {
     for row in counts {
         let row = Row(row);
         evict_of_owner(connection, &row.text("owner")?, row.number("events")?).await?;

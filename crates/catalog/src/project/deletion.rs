@@ -63,7 +63,7 @@ impl Projects<'_> {
     /// Returns the ids of deleted projects of which something is left. A server finishes them when it starts.
     pub async fn unfinished_deletions(&self) -> Result<Vec<String>> {
         let select = Statement::new("SELECT project FROM project_deletions ORDER BY project");
-        let rows = select.all(&mut *self.database.connection().await?).await?;
+        let rows = select.all(&mut *self.database.reader().await?).await?;
         rows.into_iter().map(|row| Row(row).text("project")).collect()
     }
 

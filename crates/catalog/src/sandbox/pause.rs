@@ -38,7 +38,7 @@ impl Sandboxes<'_> {
             "SELECT COUNT(*) AS total FROM sandboxes
              WHERE owner = $1 AND pause IN ('pausing', 'committed', 'disk', 'resuming')",
         );
-        let row = select.text("owner", owner).one(&mut *self.database.connection().await?).await?;
+        let row = select.text("owner", owner).one(&mut *self.database.reader().await?).await?;
         Row(row).count("total")
     }
 }

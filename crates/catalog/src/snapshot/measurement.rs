@@ -27,7 +27,7 @@ impl Snapshots<'_> {
                 + (SELECT COALESCE(SUM(bytes), 0) FROM unmeasured_bytes WHERE owner = $1)
              AS BIGINT) AS total",
         );
-        let row = sum.text("owner", owner).one(&mut *self.database.connection().await?).await?;
+        let row = sum.text("owner", owner).one(&mut *self.database.reader().await?).await?;
         Row(row).count("total")
     }
 
@@ -36,7 +36,7 @@ impl Snapshots<'_> {
     pub async fn deleted_bytes(&self) -> Result<DeletedBytes> {
         // In order, so that two servers do not wait for each other.
         let select = Statement::new("SELECT owner, bytes FROM unmeasured_bytes ORDER BY owner");
-        let rows = select.all(&mut *self.database.connection().await?).await?.into_iter().map(Row);
+        let rows = select.all(&mut *self.database.reader().await?).await?.into_iter().map(Row);
         rows.map(|row| Ok((row.text("owner")?, row.number("bytes")?)))
             .collect::<Result<_>>()
             .map(DeletedBytes)
@@ -82,7 +82,7 @@ impl Snapshots<'_> {
                  AND NOT EXISTS (SELECT 1 FROM snapshots s WHERE s.id = theirs_snapshot)"
             );
             let select = Statement::with_parameters(&sql, parameters);
-            for row in select.all(&mut *self.database.connection().await?).await?.into_iter().map(Row) {
+            for row in select.all(&mut *self.database.reader().await?).await?.into_iter().map(Row) {
                 let bytes = by_id.get(row.text("snapshot")?.as_str()).copied().unwrap_or_default();
                 let total: &mut i64 = totals.entry(row.text("project")?).or_default();
                 *total = total.saturating_add(signed(bytes));
@@ -95,7 +95,7 @@ impl Snapshots<'_> {
     /// is counted for owners of snapshots.
     async fn set_project_sizes(&self, sizes: &HashMap<String, i64>) -> Result<()> {
         let select = Statement::new("SELECT id, bytes FROM projects ORDER BY id");
-        let rows = select.all(&mut *self.database.connection().await?).await?.into_iter().map(Row);
+        let rows = select.all(&mut *self.database.reader().await?).await?.into_iter().map(Row);
         for row in rows {
             let id = row.text("id")?;
             let bytes = sizes.get(&id).copied().unwrap_or_default();

@@ -66,7 +66,7 @@ impl Snapshots<'_> {
              UNION SELECT id FROM agent_workspaces WHERE id = $1 AND state <> 'ready' LIMIT 1",
         );
         let select = select.text("workspace", workspace).text("id", &pattern);
-        Ok(select.optional(&mut *self.database.connection().await?).await?.is_some())
+        Ok(select.optional(&mut *self.database.reader().await?).await?.is_some())
     }
 
     /// Waits for transactions that write to a table. Called for one table at a time, so that two servers never wait for

@@ -166,6 +166,8 @@ contract! {
     completions:
         completion_is_inserted_once
         concurrent_insertions_make_one_completion
+        concurrent_insertions_get_their_own_results
+        newest_merged_snapshot_of_each_round_is_found
         queued_completions_are_listed_oldest_first
         completions_of_a_workspace_keep_their_order_when_the_clock_goes_back
         completions_are_filtered_and_paged

@@ -1,3 +1,5 @@
+use std::collections::{HashMap, HashSet};
+
 use workspace_catalog::{
     COMPLETION_ATTEMPTS_MAX, CatalogError, CompletionFilter, CompletionInsertion, CompletionState,
     CreationOrder, EventKind, NewCompletion,
@@ -57,6 +59,78 @@ pub(crate) async fn concurrent_insertions_make_one_completion(database: TestData
     assert_eq!(new, 1);
     assert_eq!(one.completions().queued("prj-1", 10).await.unwrap().len(), 1);
     assert_eq!(kinds(&one).await, ["project.created", "completion.queued"]);
+}
+
+/// Insertions at the same time share a transaction. One that fails must not fail the others.
+pub(crate) async fn concurrent_insertions_get_their_own_results(database: TestDatabase) {
+    let catalog = database.open().await;
+    create(&catalog, "prj-1").await;
+    let tasks: Vec<_> = (0..60)
+        .map(|n| {
+            let catalog = catalog.clone();
+            // Of each ten, two are of one round, two are the same, and one is of a project that does not exist.
+            let (group, n) = (n / 10, n % 10);
+            let project = if n == 0 { "prj-9" } else { "prj-1" };
+            let (id, round) = (format!("c{group}-{}", n.min(8)), format!("w{group}-{}", n.max(2).min(8)));
+            let new = NewCompletion { round_id: Some(round), ..completion(project, &id) };
+            tokio::spawn(async move {
+                let snapshot = format!("snap-{group}-{n}");
+                catalog.snapshots().add_owner("alice", &snapshot, None, 1).await.unwrap();
+                let queued = [event(EventKind::CompletionQueued)];
+                (new.clone(), catalog.completions().insert(&new, &queued).await)
+            })
+        })
+        .collect();
+    let (mut new, mut existing, mut failed) = (0, 0, 0);
+    for task in tasks {
+        match task.await.unwrap() {
+            (sent, Ok(CompletionInsertion::New(inserted))) => {
+                assert_eq!(inserted.completion, sent);
+                new += 1;
+            }
+            (sent, Ok(CompletionInsertion::Existing(found))) => {
+                assert_eq!(found.completion, sent);
+                existing += 1;
+            }
+            (sent, Err(CatalogError::NotFound { what: "project", .. })) => {
+                assert_eq!(sent.project, "prj-9");
+                failed += 1;
+            }
+            (_, Err(error)) => panic!("{error}"),
+        }
+    }
+    assert_eq!((new, existing, failed), (48, 6, 6));
+    let queued = catalog.completions().queued("prj-1", 100).await.unwrap();
+    let times: HashSet<_> =
+        queued.iter().map(|queued| (queued.completion.round_id.clone(), queued.created_at)).collect();
+    assert_eq!((queued.len(), times.len()), (48, 48), "creation times of a round differ");
+    let kinds = kinds(&catalog).await;
+    let count = |kind: &str| kinds.iter().filter(|found| *found == kind).count();
+    assert_eq!((count("completion.queued"), count("snapshot.created")), (48, 60));
+}
+
+pub(crate) async fn newest_merged_snapshot_of_each_round_is_found(database: TestDatabase) {
+    let catalog = database.open().await;
+    create(&catalog, "prj-1").await;
+    create(&catalog, "prj-2").await;
+    for (project, id, round) in
+        [("prj-1", "c1", "w1"), ("prj-1", "c2", "w1"), ("prj-1", "c3", "w2"), ("prj-2", "c4", "w1")]
+    {
+        let (round_id, theirs_snapshot) = (Some(round.to_owned()), format!("snapshot of {id}"));
+        let new = NewCompletion { round_id, theirs_snapshot, ..completion(project, id) };
+        catalog.completions().insert(&new, &[]).await.unwrap();
+    }
+    let rounds = ["w1", "w2", "w3"].map(str::to_owned);
+    let found = async || catalog.completions().newest_snapshots("prj-1", &rounds).await.unwrap();
+    assert_eq!(found().await, HashMap::new(), "nothing is merged");
+    database.tamper("UPDATE completions SET state = 'landed' WHERE id IN ('c1', 'c3', 'c4')").await;
+    let expected = |of_w1: &str| {
+        let pairs = [("w1", of_w1), ("w2", "snapshot of c3")];
+        pairs.map(|(round, snapshot)| (round.to_owned(), snapshot.to_owned())).into()
+    };
+    assert_eq!(found().await, expected("snapshot of c1"));
+    database.tamper("UPDATE completions SET state = 'refused' WHERE id = 'c2'").await;
+    assert_eq!(found().await, expected("snapshot of c2"));
 }
 
 pub(crate) async fn queued_completions_are_listed_oldest_first(database: TestDatabase) {
