@@ -7,7 +7,9 @@ use workspace_context::{
 };
 use workspace_state::{Attributes, NodeKind, Tree, VirtualTree};
 
-use crate::fixture::{Item, Model, TestStore, agent, apply, edits, leaves, new_snapshot, read, rules, trees};
+use crate::fixture::{
+    Item, Model, TestStore, agent_policies, agent_policy, apply, edits, file_paths, new_snapshot, read, trees,
+};
 
 /// Result of a check.
 struct Outcome {
@@ -153,7 +155,7 @@ fn every_access_level_allows_its_changes() {
     for access in Access::ALL {
         // The level `none` hides the whole base. Changes of its entries are possible only if the policy was changed
         // after the agent got its workspace.
-        let policy = agent(access.name(), &[]);
+        let policy = agent_policy(access.name(), &[]);
         for case in CASES {
             let theirs = fixture.edit(&base, case.edit);
             let outcome = check(&fixture, &base, &theirs, &base, &policy);
@@ -182,7 +184,7 @@ fn a_rename_needs_the_right_to_delete_and_to_add() {
     let file = fixture.edit(&base, |tree| tree.rename("f", "g").unwrap());
     let directory = fixture.edit(&base, |tree| tree.rename("d", "n").unwrap());
     for access in Access::ALL {
-        let policy = agent(access.name(), &[]);
+        let policy = agent_policy(access.name(), &[]);
         let outcome = check(&fixture, &base, &file, &base, &policy);
         let expected: &[_] = match access {
             Access::None | Access::Read => &[("f", Change::Delete), ("g", Change::Add)],
@@ -191,8 +193,8 @@ fn a_rename_needs_the_right_to_delete_and_to_add() {
         };
         assert_eq!(refused_paths(&outcome), expected, "{access}");
         // The new name is a copy if only the deletion is refused.
-        assert_eq!(leaves(&outcome.tree).contains(&"g".to_owned()), access.can_add());
-        assert_eq!(leaves(&outcome.tree).contains(&"f".to_owned()), !access.can_delete());
+        assert_eq!(file_paths(&outcome.tree).contains(&"g".to_owned()), access.can_add());
+        assert_eq!(file_paths(&outcome.tree).contains(&"f".to_owned()), !access.can_delete());
 
         let outcome = check(&fixture, &base, &directory, &base, &policy);
         let has = |path: &str| outcome.tree.entry(path).unwrap().is_some();
@@ -205,7 +207,7 @@ fn a_rename_needs_the_right_to_delete_and_to_add() {
 fn a_file_renamed_to_a_forbidden_path_keeps_its_old_path() {
     let fixture = TestStore::new();
     let base = fixture.files(&["src/a", "docs/b"]);
-    let policy = agent("RW", &[("docs/**", "R")]);
+    let policy = agent_policy("RW", &[("docs/**", "R")]);
     let theirs = fixture.edit(&base, |tree| tree.rename("src/a", "docs/a").unwrap());
     let outcome = check(&fixture, &base, &theirs, &base, &policy);
     assert_eq!(outcome.tree.id(), base.id());
@@ -222,7 +224,7 @@ fn a_file_renamed_to_a_forbidden_path_keeps_its_old_path() {
 fn a_file_renamed_over_a_protected_file_keeps_its_old_path() {
     let fixture = TestStore::new();
     let base = fixture.files(&["src/a", "docs/b"]);
-    let policy = agent("RW", &[("docs/**", "R")]);
+    let policy = agent_policy("RW", &[("docs/**", "R")]);
     let theirs = fixture.edit(&base, |tree| {
         tree.remove("docs/b").unwrap();
         tree.rename("src/a", "docs/b").unwrap();
@@ -255,7 +257,7 @@ fn a_file_edited_and_renamed_to_a_forbidden_path_keeps_its_old_path_and_content(
             tree.write(path, lines(path, None)).unwrap();
         }
     });
-    let policy = agent("RW", &[("docs/**", "R")]);
+    let policy = agent_policy("RW", &[("docs/**", "R")]);
     let theirs = fixture.edit(&base, |tree| {
         for path in ["src/a", "src/b", "src/c"] {
             tree.remove(path).unwrap();
@@ -267,7 +269,7 @@ fn a_file_edited_and_renamed_to_a_forbidden_path_keeps_its_old_path_and_content(
     });
     let outcome = check(&fixture, &base, &theirs, &base, &policy);
     // `src/c` is deleted, because no refused addition is similar to it.
-    assert_eq!(leaves(&outcome.tree), ["docs/kept", "src/a", "src/b"]);
+    assert_eq!(file_paths(&outcome.tree), ["docs/kept", "src/a", "src/b"]);
     let text = |path: &str| read(&outcome.tree)[path].clone();
     assert_eq!(text("src/a"), Item::File(lines("src/a", None), 0o644));
     assert_eq!(text("docs/kept"), Item::File(lines("docs/kept", None), 0o644));
@@ -290,20 +292,20 @@ fn a_deletion_is_allowed_if_no_refused_addition_is_the_renamed_file() {
         tree.write("src/a", lines("a", None)).unwrap();
         tree.write("docs/kept", lines("a", Some(1))).unwrap();
     });
-    let policy = agent("RW", &[("docs/**", "R")]);
+    let policy = agent_policy("RW", &[("docs/**", "R")]);
     let theirs = fixture.edit(&base, |tree| {
         tree.remove("src/a").unwrap();
         tree.write("docs/kept", lines("a", Some(2))).unwrap();
     });
     let outcome = check(&fixture, &base, &theirs, &base, &policy);
-    assert_eq!((leaves(&outcome.tree), outcome.refused.len()), (vec!["docs/kept".to_owned()], 1));
+    assert_eq!((file_paths(&outcome.tree), outcome.refused.len()), (vec!["docs/kept".to_owned()], 1));
     let theirs = fixture.edit(&base, |tree| {
         tree.remove("src/a").unwrap();
         tree.write("src/a.md", lines("a", Some(2))).unwrap();
         tree.write("docs/copy", lines("a", Some(2)) + &lines("more", None)[..90]).unwrap();
     });
     let outcome = check(&fixture, &base, &theirs, &base, &policy);
-    assert_eq!(leaves(&outcome.tree), ["docs/kept", "src/a.md"]);
+    assert_eq!(file_paths(&outcome.tree), ["docs/kept", "src/a.md"]);
     assert_eq!(refused_paths(&outcome), [("docs/copy", Change::Add)]);
 }
 
@@ -311,10 +313,10 @@ fn a_deletion_is_allowed_if_no_refused_addition_is_the_renamed_file() {
 fn a_rename_of_a_directory_is_checked_for_every_file_in_it() {
     let fixture = TestStore::new();
     let base = fixture.files(&["d/free", "d/keep", "d/e/free"]);
-    let policy = agent("RW", &[("d/keep", "RW-"), ("n/e/**", "R")]);
+    let policy = agent_policy("RW", &[("d/keep", "RW-"), ("n/e/**", "R")]);
     let theirs = fixture.edit(&base, |tree| tree.rename("d", "n").unwrap());
     let outcome = check(&fixture, &base, &theirs, &base, &policy);
-    assert_eq!(leaves(&outcome.tree), ["d/e/free", "d/keep", "n/free", "n/keep"]);
+    assert_eq!(file_paths(&outcome.tree), ["d/e/free", "d/keep", "n/free", "n/keep"]);
     let paths: Vec<_> = refused_paths(&outcome);
     assert_eq!(
         paths,
@@ -331,7 +333,7 @@ fn a_rename_of_a_directory_is_checked_for_every_file_in_it() {
 fn an_entry_in_the_place_of_a_restored_one_is_refused() {
     let fixture = TestStore::new();
     let base = fixture.files(&["d/keep", "d/free", "f"]);
-    let policy = agent("RW", &[("d/keep", "RW-"), ("f", "RW-")]);
+    let policy = agent_policy("RW", &[("d/keep", "RW-"), ("f", "RW-")]);
     let theirs = fixture.edit(&base, |tree| {
         tree.remove("d").unwrap();
         tree.write("d", "file").unwrap();
@@ -339,7 +341,7 @@ fn an_entry_in_the_place_of_a_restored_one_is_refused() {
         tree.write("f/x/y", "below").unwrap();
     });
     let outcome = check(&fixture, &base, &theirs, &base, &policy);
-    assert_eq!(leaves(&outcome.tree), ["d/keep", "f"]);
+    assert_eq!(file_paths(&outcome.tree), ["d/keep", "f"]);
     let reasons: Vec<_> = outcome.refused.iter().map(|(path, _, reason)| (path.as_str(), *reason)).collect();
     assert_eq!(
         reasons,
@@ -357,14 +359,14 @@ fn an_entry_in_the_place_of_a_restored_one_is_refused() {
 fn parents_of_allowed_additions_are_created_without_attributes() {
     let fixture = TestStore::new();
     let base = fixture.files(&["x"]);
-    let policy = agent("R", &[("out/**/*.txt", "RW")]);
+    let policy = agent_policy("R", &[("out/**/*.txt", "RW")]);
     let theirs = fixture.edit(&base, |tree| {
         tree.write("out/deep/a.txt", "1").unwrap();
         tree.write("out/deep/b.bin", "2").unwrap();
         tree.chmod("out/deep", 0o700).unwrap();
     });
     let outcome = check(&fixture, &base, &theirs, &base, &policy);
-    assert_eq!(leaves(&outcome.tree), ["out/deep/a.txt", "x"]);
+    assert_eq!(file_paths(&outcome.tree), ["out/deep/a.txt", "x"]);
     assert_eq!(read(&outcome.tree)["out/deep"], Item::Directory(0o755));
     assert_eq!(refused_paths(&outcome), [("out/deep/b.bin", Change::Add)]);
 }
@@ -373,7 +375,7 @@ fn parents_of_allowed_additions_are_created_without_attributes() {
 fn an_addition_whose_name_exists_by_now_is_kept_under_another_name() {
     let fixture = TestStore::new();
     let base = fixture.files(&["in/old.md"]);
-    let policy = agent("R", &[("in/**", "RA")]);
+    let policy = agent_policy("R", &[("in/**", "RA")]);
     let theirs = fixture.edit(&base, |tree| {
         tree.write("in/new.md", "theirs").unwrap();
         tree.write("in/same.md", "same").unwrap();
@@ -391,14 +393,14 @@ fn an_addition_whose_name_exists_by_now_is_kept_under_another_name() {
     assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
     let expected = [("in/d", "in/d~2"), ("in/new.md", "in/new~3.md")];
     assert_eq!(outcome.renamed, expected.map(|(from, to)| (from.to_owned(), to.to_owned())));
-    assert_eq!(leaves(&outcome.tree), ["in/d~2/x", "in/e/x", "in/new~3.md", "in/old.md", "in/same.md"]);
+    assert_eq!(file_paths(&outcome.tree), ["in/d~2/x", "in/e/x", "in/new~3.md", "in/old.md", "in/same.md"]);
 }
 
 #[test]
 fn an_addition_is_refused_if_no_other_name_is_allowed() {
     let fixture = TestStore::new();
     let base = fixture.files(&["in/old"]);
-    let policy = agent("R", &[("in/report", "RA")]);
+    let policy = agent_policy("R", &[("in/report", "RA")]);
     let theirs = fixture.edit(&base, |tree| tree.write("in/report", "theirs").unwrap());
     let head = fixture.edit(&base, |tree| tree.write("in/report", "ours").unwrap());
     let outcome = check(&fixture, &base, &theirs, &head, &policy);
@@ -410,7 +412,7 @@ fn an_addition_is_refused_if_no_other_name_is_allowed() {
 fn an_empty_directory_is_refused_where_entries_may_be_hidden() {
     let fixture = TestStore::new();
     let base = fixture.files(&["x"]);
-    let policy = agent("RW", &[("mixed/**/.env", "none")]);
+    let policy = agent_policy("RW", &[("mixed/**/.env", "none")]);
     let theirs = fixture.edit(&base, |tree| {
         tree.mkdir("mixed/empty").unwrap();
         tree.mkdir("open/empty").unwrap();
@@ -435,7 +437,7 @@ fn a_file_changed_through_a_hard_link_is_checked_at_every_name() {
     };
     let base = fixture.build(|tree| linked(1, "old", tree));
     let theirs = fixture.edit(&base, |tree| linked(2, "new", tree));
-    let outcome = check(&fixture, &base, &theirs, &base, &agent("RW", &[("locked", "R")]));
+    let outcome = check(&fixture, &base, &theirs, &base, &agent_policy("RW", &[("locked", "R")]));
     assert_eq!(refused_paths(&outcome), [("locked", Change::Modify)]);
     let model = read(&outcome.tree);
     assert_eq!(model["open"], Item::File("new".to_owned(), 0o644));
@@ -448,7 +450,7 @@ fn refusals_name_the_change_and_the_reason() {
     let fixture = TestStore::new();
     let base = fixture.files(&["a"]);
     let theirs = fixture.edit(&base, |tree| tree.remove("a").unwrap());
-    let checked = check_changes(&base, &theirs, &base, &agent("RW-", &[])).unwrap();
+    let checked = check_changes(&base, &theirs, &base, &agent_policy("RW-", &[])).unwrap();
     assert_eq!(
         checked.refused[0].to_string(),
         "the deletion of `a` was taken back: your access there is `RW-`"
@@ -497,7 +499,7 @@ proptest! {
         head in trees(),
         theirs in edits(),
         ours in edits(),
-        policy in rules(),
+        policy in agent_policies(),
     ) {
         let fixture = TestStore::shared();
         let cache = ViewCache::new();

@@ -112,13 +112,13 @@ pub(crate) fn read(tree: &Tree) -> Model {
 }
 
 /// Returns the paths of the files and symlinks of a tree.
-pub(crate) fn leaves(tree: &Tree) -> Vec<String> {
+pub(crate) fn file_paths(tree: &Tree) -> Vec<String> {
     let is_leaf = |(_, item): &(String, Item)| !matches!(item, Item::Directory(_));
     read(tree).into_iter().filter(is_leaf).map(|(path, _)| path).collect()
 }
 
-/// Compiles rules for the agent `a`: paths with their access.
-pub(crate) fn agent(default: &str, rules: &[(&str, &str)]) -> AgentPolicy {
+/// Compiles the policy of the agent `a`: default access, and paths with their access, as in the JSON form.
+pub(crate) fn agent_policy(default: &str, rules: &[(&str, &str)]) -> AgentPolicy {
     let rules: Vec<_> =
         rules.iter().map(|(path, access)| serde_json::json!({"path": path, "access": access})).collect();
     let document = serde_json::json!({"default": default, "rules": rules});
@@ -196,22 +196,22 @@ fn replace(tree: &mut VirtualTree, path: &str, item: &Item) -> bool {
     true
 }
 
-/// Generates rules with all levels of access, for the paths that [`path`] generates.
-pub(crate) fn rules() -> impl Strategy<Value = AgentPolicy> {
-    rules_with(vec!["none", "none", "R", "RA", "RW-", "RW", "RW"])
+/// Generates policies with all levels of access, for the paths that [`path`] generates.
+pub(crate) fn agent_policies() -> impl Strategy<Value = AgentPolicy> {
+    agent_policies_with(vec!["none", "none", "R", "RA", "RW-", "RW", "RW"])
 }
 
-/// Generates rules that hide or show paths that [`path`] generates.
-pub(crate) fn read_rules() -> impl Strategy<Value = AgentPolicy> {
-    rules_with(vec!["none", "RW"])
+/// Generates policies that hide or show paths that [`path`] generates.
+pub(crate) fn visibility_policies() -> impl Strategy<Value = AgentPolicy> {
+    agent_policies_with(vec!["none", "RW"])
 }
 
-fn rules_with(levels: Vec<&'static str>) -> impl Strategy<Value = AgentPolicy> {
+fn agent_policies_with(levels: Vec<&'static str>) -> impl Strategy<Value = AgentPolicy> {
     let name = prop::sample::select(vec!["a", "b", "c", "*", "**", "*.md"]);
     let path = prop::collection::vec(name, 1..4).prop_map(|names| names.join("/"));
     let access = prop::sample::select(levels);
     (access.clone(), prop::collection::vec((path, access), 0..6)).prop_map(|(default, rules)| {
         let rules: Vec<_> = rules.iter().map(|(path, access)| (path.as_str(), *access)).collect();
-        agent(default, &rules)
+        agent_policy(default, &rules)
     })
 }

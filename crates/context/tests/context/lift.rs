@@ -1,5 +1,8 @@
 //! Tests of lifts: changes of a view (the part of a tree that an agent may read) are applied to the full tree.
 //! The head is the full tree of the present files of a project.
+//!
+//! `agent_policy(default, rules)` is the policy of an agent: its access to all paths, and to those of the rules.
+//! `read(tree)` returns the entries of a tree by path, and `file_paths(tree)` the paths without directories.
 
 use std::rc::Rc;
 
@@ -8,7 +11,9 @@ use workspace_context::{AgentPolicy, LiftError, ViewCache, check_changes, lift, 
 use workspace_merge::{TreeOptions, merge_trees};
 use workspace_state::{Attributes, Tree, VirtualTree};
 
-use crate::fixture::{Item, TestStore, agent, apply, edits, leaves, new_snapshot, read, rules, trees};
+use crate::fixture::{
+    Item, TestStore, agent_policies, agent_policy, apply, edits, file_paths, new_snapshot, read, trees,
+};
 
 /// Store and cache for lifts.
 struct LiftFixture {
@@ -55,9 +60,9 @@ impl LiftFixture {
 fn removing_a_directory_leaves_hidden_entries() {
     let fixture = LiftFixture::new();
     let head = fixture.store.files(&["d/x", "d/e/y", "d/e/.env", "f/z"]);
-    let policy = agent("RW", &[("**/.env", "none")]);
+    let policy = agent_policy("RW", &[("**/.env", "none")]);
     let lifted = fixture.lift(&head, &policy, |view| view.remove("d").unwrap()).unwrap();
-    assert_eq!(leaves(&lifted), ["d/e/.env", "f/z"]);
+    assert_eq!(file_paths(&lifted), ["d/e/.env", "f/z"]);
     let lifted = fixture.lift(&head, &policy, |view| view.remove("f").unwrap()).unwrap();
     assert!(lifted.entry("f").unwrap().is_none());
 }
@@ -66,18 +71,18 @@ fn removing_a_directory_leaves_hidden_entries() {
 fn renaming_a_directory_leaves_hidden_entries() {
     let fixture = LiftFixture::new();
     let head = fixture.store.files(&["d/x", "d/e/y", "d/e/.env"]);
-    let policy = agent("RW", &[("**/.env", "none")]);
+    let policy = agent_policy("RW", &[("**/.env", "none")]);
     let lifted = fixture.lift(&head, &policy, |view| view.rename("d", "n").unwrap()).unwrap();
-    assert_eq!(leaves(&lifted), ["d/e/.env", "n/e/y", "n/x"]);
+    assert_eq!(file_paths(&lifted), ["d/e/.env", "n/e/y", "n/x"]);
 }
 
 #[test]
 fn a_directory_without_hidden_entries_is_renamed_as_a_whole() {
     let fixture = LiftFixture::new();
     let head = fixture.store.files(&["open/d/x", "open/d/y", "secret/z"]);
-    let policy = agent("RW", &[("secret/**", "none")]);
+    let policy = agent_policy("RW", &[("secret/**", "none")]);
     let lifted = fixture.lift(&head, &policy, |view| view.rename("open/d", "open/n").unwrap()).unwrap();
-    assert_eq!(leaves(&lifted), ["open/n/x", "open/n/y", "secret/z"]);
+    assert_eq!(file_paths(&lifted), ["open/n/x", "open/n/y", "secret/z"]);
 }
 
 #[test]
@@ -87,7 +92,7 @@ fn attributes_of_hidden_directories_stay() {
         tree.write("d/x", "1").unwrap();
         tree.put_directory("d", Attributes { mode: 0o700, ..Attributes::default() }).unwrap();
     });
-    let policy = agent("RW", &[("d", "none")]);
+    let policy = agent_policy("RW", &[("d", "none")]);
     let lifted = fixture
         .lift(&head, &policy, |view| {
             view.write("d/x", "2").unwrap();
@@ -102,7 +107,7 @@ fn attributes_of_hidden_directories_stay() {
 fn a_directory_that_may_not_be_deleted_stays() {
     let fixture = LiftFixture::new();
     let head = fixture.store.files(&["d/x", "s/.env"]);
-    let policy = agent("RW", &[("d", "RW-"), ("**/.env", "none")]);
+    let policy = agent_policy("RW", &[("d", "RW-"), ("**/.env", "none")]);
     let lifted = fixture.lift(&head, &policy, |view| view.remove("d").unwrap()).unwrap();
     assert_eq!(read(&lifted).keys().collect::<Vec<_>>(), ["d", "s", "s/.env"]);
 }
@@ -111,12 +116,12 @@ fn a_directory_that_may_not_be_deleted_stays() {
 fn a_hidden_entry_is_neither_replaced_nor_named_in_the_error() {
     let fixture = LiftFixture::new();
     let head = fixture.store.files(&["d/.env", "x"]);
-    let policy = agent("RW", &[("**/.env", "none")]);
+    let policy = agent_policy("RW", &[("**/.env", "none")]);
     let error = fixture.lift(&head, &policy, |view| view.write("d", "file").unwrap()).err().unwrap();
     assert_eq!(error.to_string(), "`d` cannot be added there: choose another name");
 
     let head = fixture.store.files(&["p", "x"]);
-    let policy = agent("RW", &[("p", "none")]);
+    let policy = agent_policy("RW", &[("p", "none")]);
     let error = fixture.lift(&head, &policy, |view| view.write("p/q", "file").unwrap()).err().unwrap();
     assert!(matches!(error, LiftError::Occupied { .. }), "{error}");
 }
@@ -125,7 +130,7 @@ fn a_hidden_entry_is_neither_replaced_nor_named_in_the_error() {
 fn a_hidden_file_in_the_merged_view_is_an_error() {
     let fixture = LiftFixture::new();
     let head = fixture.store.files(&["x"]);
-    let policy = agent("RW", &[("secret/**", "none")]);
+    let policy = agent_policy("RW", &[("secret/**", "none")]);
     let error = fixture.lift(&head, &policy, |view| view.write("secret/a", "1").unwrap()).err().unwrap();
     assert!(matches!(&error, LiftError::NotVisible { path } if path.0 == b"secret/a"), "{error}");
 }
@@ -134,8 +139,8 @@ fn a_hidden_file_in_the_merged_view_is_an_error() {
 fn an_agent_that_reads_everything_replaces_the_head() {
     let fixture = LiftFixture::new();
     let head = fixture.store.files(&["a", "b"]);
-    let lifted = fixture.lift(&head, &agent("RW", &[]), |view| view.remove("a").unwrap()).unwrap();
-    assert_eq!(leaves(&lifted), ["b"]);
+    let lifted = fixture.lift(&head, &agent_policy("RW", &[]), |view| view.remove("a").unwrap()).unwrap();
+    assert_eq!(file_paths(&lifted), ["b"]);
 }
 
 proptest! {
@@ -145,7 +150,7 @@ proptest! {
     fn lifting_checked_changes_gives_the_merged_view_and_keeps_hidden_entries(
         head in trees(),
         edits in edits(),
-        policy in rules(),
+        policy in agent_policies(),
     ) {
         let fixture = LiftFixture::shared();
         let head = fixture.store.build(|tree| apply(tree, &head));
@@ -175,7 +180,7 @@ proptest! {
         first in trees(),
         ours in edits(),
         theirs in edits(),
-        policy in rules(),
+        policy in agent_policies(),
     ) {
         let fixture = LiftFixture::shared();
         let first = fixture.store.build(|tree| apply(tree, &first));

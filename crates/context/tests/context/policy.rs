@@ -16,7 +16,7 @@ fn policy(rules: &str) -> Policy {
     Policy::compile(document(&text)).unwrap()
 }
 
-fn agent(rules: &str, agent: &str) -> AgentPolicy {
+fn agent_policy(rules: &str, agent: &str) -> AgentPolicy {
     policy(rules).for_agent(agent)
 }
 
@@ -26,7 +26,7 @@ fn error(json: &str) -> String {
 
 #[test]
 fn the_most_specific_path_decides() {
-    let policy = agent(
+    let policy = agent_policy(
         r#"{"path": "**", "access": "R"}, {"path": "src/**", "access": "RW"},
            {"path": "src/*.lock", "access": "RW-"}, {"path": "src/Cargo.lock", "access": "none"},
            {"path": "**/secret/**", "access": "none"}"#,
@@ -65,14 +65,14 @@ fn the_subject_decides_among_equal_paths() {
 fn the_stricter_access_decides_among_equal_rules() {
     let rules =
         r#"{"path": "a*", "access": "RW"}, {"path": "*b", "access": "R"}, {"path": "a*", "access": "RA"}"#;
-    let policy = agent(rules, "x");
+    let policy = agent_policy(rules, "x");
     assert_eq!(policy.access(b"ab"), Access::Read);
     assert_eq!(policy.access(b"aa"), Access::ReadAdd);
 }
 
 #[test]
 fn conflict_settings_are_decided_one_by_one() {
-    let policy = agent(
+    let policy = agent_policy(
         r#"{"path": "**", "onConflict": "lww", "priority": 1, "reviewers": ["alice"],
             "reviewTimeout": "2h", "escalateTo": "boss"},
            {"path": "conf/**", "critical": true}, {"path": "conf/*.json", "keys": ["key"], "strategy": "json"},
@@ -96,7 +96,7 @@ fn conflict_settings_are_decided_one_by_one() {
 
 #[test]
 fn merges_use_the_priority_of_the_agent_at_each_path() {
-    let policy = agent(
+    let policy = agent_policy(
         r#"{"path": "**", "onConflict": "priority", "priority": 1}, {"path": "mine/**", "priority": 9},
            {"path": "held/**", "critical": true, "onConflict": "review"}"#,
         "x",
@@ -118,7 +118,7 @@ fn merges_use_the_priority_of_the_agent_at_each_path() {
 
 #[test]
 fn explanations_name_the_deciding_rule_and_the_outranked_ones() {
-    let policy = agent(
+    let policy = agent_policy(
         r#"{"path": "**", "access": "R"}, {"group": "team", "path": "src/**", "access": "RA"},
            {"agent": "t-1", "path": "src/**", "access": "RW", "strategy": "text"}"#,
         "t-1",
@@ -136,7 +136,7 @@ fn explanations_name_the_deciding_rule_and_the_outranked_ones() {
     assert_eq!(explanation.conflict_decisions.len(), 1);
     assert_eq!(explanation.conflict_decisions[0].rule, Some(2));
 
-    let default = agent("", "x").explain(b"a");
+    let default = agent_policy("", "x").explain(b"a");
     assert_eq!((default.access, default.access_decision.rule), (Access::Full, None));
     let json = serde_json::to_value(&explanation).unwrap();
     assert_eq!(json["accessDecision"]["setting"], "access");
@@ -207,6 +207,7 @@ fn policies_with_too_many_rules_groups_or_members_are_rejected() {
     assert_eq!(Policy::compile(many).unwrap_err(), PolicyError::TooManyMembers { count: 20_001 });
 }
 
+/// Generates the rules of a policy, as JSON.
 fn rules() -> impl Strategy<Value = String> {
     let name = prop::sample::select(vec!["a", "b", "*", "**", "a*", "{a,b}"]);
     let path = prop::collection::vec(name, 1..4).prop_map(|names| names.join("/"));
@@ -233,24 +234,24 @@ proptest! {
     #[test]
     fn rules_that_differ_only_in_rights_to_write_have_one_view_key(rules in rules()) {
         // Among equally specific rules with levels above `none`, another rule may decide, but each allows to read.
-        prop_assert_eq!(agent(&rules, "t-1").view_key(), agent(&reduced(&rules), "t-1").view_key());
+        prop_assert_eq!(agent_policy(&rules, "t-1").view_key(), agent_policy(&reduced(&rules), "t-1").view_key());
     }
 
     #[test]
     fn an_agent_that_reads_everything_may_read_each_path(rules in rules(), path in path()) {
-        let policy = agent(&rules, "t-1");
+        let policy = agent_policy(&rules, "t-1");
         prop_assert!(!policy.reads_everything() || policy.access(path.as_bytes()).can_read());
     }
 
     #[test]
     fn explanations_have_the_access_that_applies(rules in rules(), path in path()) {
-        let policy = agent(&rules, "t-1");
+        let policy = agent_policy(&rules, "t-1");
         prop_assert_eq!(policy.explain(path.as_bytes()).access, policy.access(path.as_bytes()));
     }
 
     #[test]
     fn equal_view_keys_mean_equal_readable_sets(one in rules(), other in rules(), path in path()) {
-        let policies = [agent(&one, "t-1"), agent(&other, "t-1")];
+        let policies = [agent_policy(&one, "t-1"), agent_policy(&other, "t-1")];
         if policies[0].view_key() == policies[1].view_key() {
             let [a, b] = policies.map(|policy| policy.access(path.as_bytes()).can_read());
             prop_assert_eq!(a, b);
@@ -259,7 +260,7 @@ proptest! {
 
     #[test]
     fn access_of_all_below_is_the_access_of_every_path_below(rules in rules(), path in path(), below in path()) {
-        let policy = agent(&rules, "t-1");
+        let policy = agent_policy(&rules, "t-1");
         if let (Some(access), false) = (policy.at(path.as_bytes()).access_of_all_below(), below.is_empty()) {
             prop_assert_eq!(policy.access(format!("{path}/{below}").as_bytes()), access);
         }

@@ -5,7 +5,8 @@ use workspace_context::{Access, AgentPolicy, View, ViewCache, view};
 use workspace_state::{Attributes, GcOptions, NoProgress, Node, Timestamp, Tree, VirtualTree};
 
 use crate::fixture::{
-    Item, Model, TestStore, agent, apply, edits, leaves, new_snapshot, read, read_rules, trees,
+    Item, Model, TestStore, agent_policy, apply, edits, file_paths, new_snapshot, read, trees,
+    visibility_policies,
 };
 
 /// Returns the view of a tree, without a commit.
@@ -27,15 +28,15 @@ fn modified(tree: &Tree, path: &str) -> Option<i64> {
 fn hidden_entries_are_not_in_the_view() {
     let fixture = TestStore::new();
     let tree = fixture.files(&["src/main.rs", "src/key.pem", "secret/a/b", "docs/x"]);
-    let policy = agent("RW", &[("secret/**", "none"), ("**/*.pem", "none")]);
-    assert_eq!(leaves(&shown(&tree, &policy)), ["docs/x", "src/main.rs"]);
+    let policy = agent_policy("RW", &[("secret/**", "none"), ("**/*.pem", "none")]);
+    assert_eq!(file_paths(&shown(&tree, &policy)), ["docs/x", "src/main.rs"]);
     assert!(shown(&tree, &policy).entry("secret").unwrap().is_none());
 }
 
 #[test]
 fn a_directory_with_only_hidden_entries_is_not_in_the_view() {
     let fixture = TestStore::new();
-    let policy = agent("RW", &[("**/.env", "none")]);
+    let policy = agent_policy("RW", &[("**/.env", "none")]);
     let with = fixture.files(&["a/.env", "b/x"]);
     let without = fixture.files(&["b/x"]);
     assert_eq!(shown(&with, &policy).id(), without.id());
@@ -48,7 +49,7 @@ fn an_empty_directory_is_shown_where_nothing_can_be_hidden() {
         tree.mkdir("open/empty").unwrap();
         tree.mkdir("mixed/empty").unwrap();
     });
-    let policy = agent("RW", &[("mixed/**/.env", "none")]);
+    let policy = agent_policy("RW", &[("mixed/**/.env", "none")]);
     let shown = read(&shown(&tree, &policy));
     assert_eq!(shown.keys().collect::<Vec<_>>(), ["open", "open/empty"]);
 }
@@ -62,7 +63,7 @@ fn a_hidden_directory_with_visible_entries_has_no_attributes() {
         let attributes = Attributes { mode: 0o700, xattrs, modified: Some(Timestamp(5)), link_label: None };
         tree.put_directory("d", attributes).unwrap();
     });
-    let shown = shown(&tree, &agent("none", &[("d/public", "R")]));
+    let shown = shown(&tree, &agent_policy("none", &[("d/public", "R")]));
     let Some(Node::Directory(directory)) = shown.entry("d").unwrap().map(|entry| entry.node) else {
         panic!("not a directory")
     };
@@ -73,7 +74,7 @@ fn a_hidden_directory_with_visible_entries_has_no_attributes() {
 #[test]
 fn directory_times_do_not_depend_on_hidden_entries() {
     let fixture = TestStore::new();
-    let policy = agent("RW", &[("d/hidden*", "none")]);
+    let policy = agent_policy("RW", &[("d/hidden*", "none")]);
     let at = |time| Attributes { mode: 0o644, modified: Some(Timestamp(time)), ..Attributes::default() };
     let before = fixture.build(|tree| {
         tree.put_content("d/x", b"x".to_vec(), at(10)).unwrap();
@@ -97,11 +98,11 @@ fn link_labels_are_not_in_a_filtered_view() {
         }
         tree.write("open/plain/file", "y").unwrap();
     });
-    let policy = agent("RW", &[("secret/**", "none")]);
+    let policy = agent_policy("RW", &[("secret/**", "none")]);
     let cache = ViewCache::new();
     for _ in 0..2 {
         let (_, shown) = view(&tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap();
-        assert_eq!(leaves(&shown), ["open/deep/linked", "open/other", "open/plain/file"]);
+        assert_eq!(file_paths(&shown), ["open/deep/linked", "open/other", "open/plain/file"]);
         let mut labels = Vec::new();
         shown
             .walk(&mut |_, entry| {
@@ -114,7 +115,7 @@ fn link_labels_are_not_in_a_filtered_view() {
             assert_eq!(modified(&shown, path), modified(&tree, path), "{path}");
         }
     }
-    let unfiltered = shown(&tree, &agent("RW", &[]));
+    let unfiltered = shown(&tree, &agent_policy("RW", &[]));
     assert_eq!(unfiltered.entry("secret/linked").unwrap().unwrap().link_label, Some(7));
 }
 
@@ -122,7 +123,7 @@ fn link_labels_are_not_in_a_filtered_view() {
 fn a_view_that_shows_nothing_is_an_empty_directory() {
     let fixture = TestStore::new();
     let tree = fixture.files(&["a/b"]);
-    let shown = shown(&tree, &agent("none", &[]));
+    let shown = shown(&tree, &agent_policy("none", &[]));
     assert!(read(&shown).is_empty());
     assert_eq!(shown.root().node.mode(), 0o755);
 }
@@ -131,7 +132,7 @@ fn a_view_that_shows_nothing_is_an_empty_directory() {
 fn a_view_with_a_cache_equals_one_without_after_every_change() {
     let fixture = TestStore::new();
     let cache = ViewCache::new();
-    let policy = agent("RW", &[("**/*.key", "none"), ("d3/**", "none"), ("d4/*/x", "none")]);
+    let policy = agent_policy("RW", &[("**/*.key", "none"), ("d3/**", "none"), ("d4/*/x", "none")]);
     let mut tree = fixture.build(|tree| {
         for n in 0..300 {
             tree.write(format!("d{}/e{}/f{n}", n % 7, n % 3), "x").unwrap();
@@ -154,7 +155,7 @@ fn a_view_with_a_cache_equals_one_without_after_every_change() {
 fn a_cached_view_that_garbage_collection_removed_is_built_again() {
     let fixture = TestStore::new();
     let cache = ViewCache::new();
-    let policy = agent("RW", &[("d/hidden", "none")]);
+    let policy = agent_policy("RW", &[("d/hidden", "none")]);
     let tree = fixture.files(&["d/hidden", "d/e/x", "f"]);
     let (snapshot, _) = view(&tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap();
     fixture.store.remove_snapshots(&[snapshot.id]).unwrap();
@@ -164,7 +165,7 @@ fn a_cached_view_that_garbage_collection_removed_is_built_again() {
     let changed = fixture.edit(&tree, |tree| tree.write("f", "new").unwrap());
     for tree in [&tree, &changed] {
         let (_, again) = view(tree, &policy, &cache).unwrap().commit(new_snapshot(), &cache).unwrap();
-        assert_eq!(leaves(&again), ["d/e/x", "f"]);
+        assert_eq!(file_paths(&again), ["d/e/x", "f"]);
     }
 }
 
@@ -174,7 +175,7 @@ fn a_tree_of_the_maximum_depth_has_a_view() {
     let path = vec!["d"; 1023].join("/");
     let tree = fixture.files(&[&format!("{path}/x"), &format!("{path}/y"), "z"]);
     assert_eq!(
-        leaves(&shown(&tree, &agent("RW", &[("**/y", "none")]))),
+        file_paths(&shown(&tree, &agent_policy("RW", &[("**/y", "none")]))),
         [format!("{path}/x"), "z".to_owned()]
     );
 }
@@ -210,7 +211,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn views_show_what_the_rules_allow(tree in trees(), later in edits(), policy in read_rules()) {
+    fn views_show_what_the_rules_allow(tree in trees(), later in edits(), policy in visibility_policies()) {
         let fixture = TestStore::shared();
         let cache = ViewCache::new();
         let mut tree = fixture.build(|built| apply(built, &tree));
