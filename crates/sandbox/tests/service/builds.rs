@@ -1,7 +1,12 @@
 //! Templates that are built from recipes.
 //!
-//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, and `sh` runs a shell command
-//! in a sandbox and returns its result.
+//! Helpers of `home.rs`: `TestHome` has the directory of a server and starts the service, `base` returns the parameters
+//! of a sandbox with the template `base`, `sh` runs a shell command in a sandbox and returns its result, and `alice` is
+//! the owner of all sandboxes. `import` imports a template with busybox as its only program, and `NAME=mini` in
+//! `/etc/os-release`.
+//!
+//! Store references of builds: `template-contexts/` for the files that clients sent, `template-steps/` for cached results
+//! of steps, and `template-roots/` for root filesystems of templates.
 
 use std::process::Command;
 use std::time::Duration;
@@ -20,6 +25,7 @@ use crate::kind::RuntimeKind;
 use crate::roots::import;
 use crate::trials;
 
+/// Template that recipes start from.
 const FROM: &str = "mini:1";
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -347,6 +353,7 @@ async fn copies_that_cannot_be_made_fail_the_build(home: &TestHome) {
     }
 }
 
+/// Recipe whose last step writes output and does not end.
 const ENDLESS: &str =
     "from = \"mini:1\"\n[[steps]]\nrun = \"echo 1 > /one\"\n[[steps]]\nrun = \"echo started; sleep 1000\"\n";
 
@@ -452,7 +459,8 @@ async fn old_results_are_removed_and_templates_stay(home: &TestHome) {
         references(&service, "template-steps/") == 1
     })
     .await;
-    assert_eq!(home.catalog().await.template_steps().list("this").await.unwrap().len(), 1);
+    let server_id = "this";
+    assert_eq!(home.catalog().await.template_steps().list(server_id).await.unwrap().len(), 1);
     for root in [RootMode::Kept, RootMode::Discarded] {
         let info = create(&service, "app", root).await;
         assert_eq!(sh(&service, &info, "cat /one /two").await.stdout, "1\n2\n");
@@ -477,7 +485,7 @@ async fn versions_are_immutable(home: &TestHome) {
     }
     let exists = build(&service, "app@7", &recipe("5")).await.result;
     assert!(matches!(exists, Err(SandboxError::Template(TemplateError::Exists { .. }))), "{exists:?}");
-    // A build from a version, whose name is then that of the newest.
+    // A recipe can start from a version. A name without a version is that of the newest one.
     let next = build(&service, "next", "from = \"app@1\"\n[[steps]]\nrun = \"cat /text\"\n").await;
     assert_eq!(next.output(), "2\n");
     let newest = build(&service, "next", "from = \"app\"\n[[steps]]\nrun = \"cat /text\"\n").await;

@@ -30,7 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     on_docker![
         two_servers_share_a_daemon,
-        container_of_another_owner_is_not_removed,
+        container_of_another_client_is_not_removed,
         orphaned_container_is_removed,
         settings_of_an_image_are_ignored,
         failed_pull_reports_the_image_and_a_hint,
@@ -51,11 +51,13 @@ async fn two_servers_share_a_daemon(home: &TestHome) {
     assert_eq!(sh(&service, &info, "echo handles").await.stdout, "handles\n");
 }
 
-async fn container_of_another_owner_is_not_removed(home: &TestHome) {
+async fn container_of_another_client_is_not_removed(home: &TestHome) {
     let service = home.start().await;
+    // Any name that is unique on the machine.
     let name = home.path().file_name().unwrap().to_string_lossy().trim_start_matches('.').to_owned();
     docker::run(&["create", "--name", &name, "workspace-base", "true"]);
     std::fs::create_dir_all(home.path().join("sandboxes").join(&name)).unwrap();
+    // Only the directory is removed: the container has no label of this server.
     assert_eq!(service.collect().await.unwrap().sandboxes, 1);
     assert!(docker::run(&["ps", "--all", "--format", "{{.Names}}"]).lines().any(|one| one == name));
     docker::run(&["rm", &name]);
