@@ -50,8 +50,8 @@ fn is_same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// Returns true if a directory is the same as another one, or inside it. Compares inodes up to the root, because paths can contain
-/// symlinks.
+/// Returns true if a directory is the same as another one, or inside it. Compares inodes up to the root, because paths
+/// can contain symlinks.
 fn is_inside(directory: &OwnedFd, other: &Stat) -> std::result::Result<bool, Errno> {
     let mut current =
         directory.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;

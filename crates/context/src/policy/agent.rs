@@ -96,8 +96,8 @@ impl AgentPolicy {
         self.root().access_of_all_below() == Some(Access::Full)
     }
 
-    /// Returns true if the agent may not add, change or delete any path. May return false for such an agent, if stricter
-    /// or more specific rules override each rule that allows changes.
+    /// Returns true if the agent may not add, change or delete any path. May return false for such an agent, if
+    /// stricter or more specific rules override each rule that allows changes.
     pub fn is_read_only(&self) -> bool {
         for rule in self.applicable().iter().map(|rule| self.rule(rule.index)) {
             match rule.access {

@@ -5,11 +5,12 @@
 //! runs in place of the tests. It prints lines for its parent.
 //!
 //! `check_no_leftovers` removes the snapshots of killed servers, and fails if others have no reference or pin.
-//! `check_project` checks head, history, completions and references of a project. Snapshots of `new_client_snapshot` have
-//! a label by which these checks ignore them.
+//! `check_project` checks head, history, completions and references of a project. Snapshots of `new_client_snapshot`
+//! have a label by which these checks ignore them.
 //!
-//! Failpoints (but for `advance-before-commit`) are named after the step that has just succeeded: `view`, `head` and `direct` are the snapshots of a view,
-//! a head and a push, `protected` means that the reference is set, and `advance` is the transaction that moves the head.
+//! Failpoints (but for `advance-before-commit`) are named after the step that has just succeeded: `view`, `head` and
+//! `direct` are the snapshots of a view, a head and a push, `protected` means that the reference is set, and `advance`
+//! is the transaction that moves the head.
 
 use std::path::Path;
 

@@ -2,8 +2,8 @@
 //! sequence of a project is the number of merges and other changes.
 //!
 //! `check_project` checks that the catalog and the store agree about a project, and `check_store` that nothing in the
-//! store is damaged; `files_at` returns the files of a project. `mounting` runs a role in a mount namespace of its own, and
-//! `SmallDisk` is a tmpfs there.
+//! store is damaged; `files_at` returns the files of a project. `mounting` runs a role in a mount namespace of its own,
+//! and `SmallDisk` is a tmpfs there.
 
 use std::path::{Path, PathBuf};
 

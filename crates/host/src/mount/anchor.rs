@@ -231,8 +231,8 @@ fn detach(head: &Path) -> Result<()> {
         .context(format!("detach the mount at {}", head.display()))
 }
 
-/// Mounts a head in place of the present one, if there is one. `xattrs` are the extended attributes in which the overlay
-/// finds the metadata of its layers, such as those of opaque directories.
+/// Mounts a head in place of the present one, if there is one. `xattrs` are the extended attributes in which the
+/// overlay finds the metadata of its layers, such as those of opaque directories.
 fn mount_head(
     xattrs: Xattrs,
     directory: &Path,

@@ -93,8 +93,8 @@ impl LazyMountFixture {
         self.mountpoint().join(snapshot.id.to_string())
     }
 
-    /// Starts a process that serves the lazy mount, in the namespaces of the holder. The options for extended attributes of
-    /// overlays are replaced by those that this user needs.
+    /// Starts a process that serves the lazy mount, in the namespaces of the holder. The options for extended
+    /// attributes of overlays are replaced by those that this user needs.
     #[track_caller]
     pub(crate) fn serve(&self, options: &MountOptions) {
         let holder = &self.mounted.home.holder;

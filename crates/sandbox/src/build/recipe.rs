@@ -48,7 +48,8 @@ pub struct Recipe {
 pub enum Origin {
     /// Files of a template.
     Template(String),
-    /// Directory `/workspace/root` of a sandbox over the root filesystem of the server's machine, as a command leaves it.
+    /// Directory `/workspace/root` of a sandbox over the root filesystem of the server's machine, as a command leaves
+    /// it.
     Bootstrap {
         /// Command for a shell.
         run: String,

@@ -5,8 +5,8 @@
 //! the owner of all sandboxes. `import` imports a template with busybox as its only program, and `NAME=mini` in
 //! `/etc/os-release`.
 //!
-//! Store references of builds: `template-contexts/` for the files that clients sent, `template-steps/` for cached results
-//! of steps, and `template-roots/` for root filesystems of templates.
+//! Store references of builds: `template-contexts/` for the files that clients sent, `template-steps/` for cached
+//! results of steps, and `template-roots/` for root filesystems of templates.
 
 use std::process::Command;
 use std::time::Duration;

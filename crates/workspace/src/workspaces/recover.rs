@@ -97,8 +97,8 @@ impl Workspaces {
             self.anchors.load(anchor, id, &self.store)?;
         }
         let former = record.former.as_ref().map(lower);
-        // `unchanged_digest` is not stored: the next conditional commit (which commits only if files have changed) computes
-        // it again.
+        // `unchanged_digest` is not stored: the next conditional commit (which commits only if files have changed)
+        // computes it again.
         let workspace = LiveWorkspace {
             lower: lower(&record.current),
             former_lower: former,

@@ -3,9 +3,9 @@
 //! The *head* of a project is the snapshot of its present files. An *anchor* is a mount that shows a head to several
 //! read-only workspaces, its *followers*. A *switch* of the anchor replaces the head for all of them. The *sequence* is
 //! the number of changes of the project's head so far. The files of a head are in *layers*, read-only directories that
-//! are the lower directories of overlays. `fixture.all()` is the set of workspaces under test. `followed(id)` returns the
-//! name of the anchor that a workspace follows, and the head that it shows. `release_former_heads` releases the layers of
-//! heads that no process uses any more.
+//! are the lower directories of overlays. `fixture.all()` is the set of workspaces under test. `followed(id)` returns
+//! the name of the anchor that a workspace follows, and the head that it shows. `release_former_heads` releases the
+//! layers of heads that no process uses any more.
 
 use std::fs;
 use std::os::fd::OwnedFd;

@@ -1,6 +1,7 @@
 //! Overdue reviews: conflicts that nobody decided in time. If the policy names somebody to escalate to, a review is
 //! escalated once: that person or agent may decide it, too. Otherwise, and after another timeout, it expires: the head
-//! (the present files of the project) keeps its version. `Review::opened` is a review as it was inserted in the catalog.
+//! (the present files of the project) keeps its version. `Review::opened` is a review as it was inserted in the
+//! catalog.
 
 use std::collections::HashMap;
 
