@@ -23,6 +23,7 @@ mod failpoint;
 mod git_directory;
 mod head_authors;
 mod head_change;
+mod incoming;
 mod merge_mode;
 mod merges;
 mod rebase;
@@ -61,6 +62,8 @@ pub use error::ProjectError;
 use error::Result;
 pub use git_directory::{GitDirectory, ImportOrigin};
 use head_change::HeadChange;
+use incoming::Incoming;
+pub use incoming::IncomingCompletion;
 pub use merge_mode::MergeMode;
 pub use rebase::{RebaseInput, RebaseTarget, RebasedFiles};
 pub use report::{CompletionReport, Conflict, MergedFile, RefusedChange};
@@ -96,6 +99,8 @@ pub struct Projects {
     visible_changes: Arc<VisibleChanges>,
     /// Cache of snapshots of views of earlier heads.
     earlier_views: Arc<EarlierViews>,
+    /// Completions that requests of this server are about to queue.
+    incoming: Arc<Incoming>,
     /// Notified when a completion was queued on this server.
     completion_queued: Arc<Notify>,
     /// Notified when this server changed the state of a completion.
@@ -149,6 +154,7 @@ impl Projects {
             bases: Arc::default(),
             visible_changes: Arc::default(),
             earlier_views: Arc::default(),
+            incoming: Arc::default(),
             completion_queued: Arc::default(),
             completion_decided: Arc::default(),
         }
@@ -434,6 +440,12 @@ impl Projects {
     pub async fn completed_files(&self, completion: &Completion) -> Result<Snapshot> {
         let (store, id) = (self.store.clone(), parse_snapshot(&completion.completion.theirs_snapshot)?);
         blocking(move || find_snapshot(&store, id)).await
+    }
+
+    /// Announces that a completion will be queued soon, so that it is merged in one batch with others that are queued
+    /// before. Drop the result when it is queued, or failed.
+    pub fn begin_completion(&self) -> IncomingCompletion {
+        self.incoming.begin()
     }
 
     /// Queues the completed work of a workspace. A repeated call returns the completion that exists with this id.

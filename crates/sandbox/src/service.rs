@@ -469,10 +469,16 @@ impl Service {
     /// Finds a sandbox that this server runs. Fails with [`SandboxError::Elsewhere`] if another server does.
     pub(crate) async fn find_on_this_server(&self, scope: &Scope, id: &str) -> Result<Sandbox> {
         let sandbox = self.find(scope, id).await?;
+        self.check_is_here(&sandbox)?;
+        Ok(sandbox)
+    }
+
+    /// Fails if another server manages a sandbox.
+    pub(crate) fn check_is_here(&self, sandbox: &Sandbox) -> Result<()> {
         if sandbox.server == self.0.settings.server {
-            return Ok(sandbox);
+            return Ok(());
         }
-        Err(SandboxError::Elsewhere { id: sandbox.id, server: sandbox.server })
+        Err(SandboxError::Elsewhere { id: sandbox.id.clone(), server: sandbox.server.clone() })
     }
 
     /// Adds to a row of the catalog the state that only the service has.

@@ -1,7 +1,7 @@
 //! Merge of the queued completions of a project into its head, in batches. A completion is finished work of an agent;
 //! the head is the snapshot of the present files. One transaction records all results of a batch and moves the head.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::json;
@@ -84,13 +84,14 @@ impl Projects {
     async fn merge(&self, project: &Project, policy: Policy, queued: Vec<Completion>) -> Result<Merged> {
         // Snapshot of the last decided completion of each round (the time of a workspace between two moves to a newer
         // head); `None` if there is none.
-        let mut bases = HashMap::new();
-        for round in queued.iter().filter_map(|completion| completion.completion.round_id.as_ref()) {
-            if !bases.contains_key(round) {
-                let last = self.catalog.completions().newest_merged_or_refused(&project.id, round).await?;
-                let base = last.map(|last| parse_snapshot(&last.completion.theirs_snapshot)).transpose()?;
-                bases.insert(round.clone(), base);
-            }
+        let rounds: BTreeSet<String> =
+            queued.iter().filter_map(|completion| completion.completion.round_id.clone()).collect();
+        let rounds = Vec::from_iter(rounds);
+        let snapshots = self.catalog.completions().newest_snapshots(&project.id, &rounds).await?;
+        let mut bases = HashMap::with_capacity(rounds.len());
+        for round in rounds {
+            let base = snapshots.get(&round).map(|base| parse_snapshot(base)).transpose()?;
+            bases.insert(round, base);
         }
         let (head, git) = (self.head(project, None).await?, GitDirectory::of(project));
         let authors = HeadAuthors::new(&self.catalog, &project.id);

@@ -159,12 +159,15 @@ impl Daemon {
         let Some(mut lease) = leases.acquire(&format!("merge/{project}"), &self.server, ttl).await? else {
             return Ok(Attempt::Leased);
         };
-        let began = Instant::now();
+        let (began, mut leased) = (Instant::now(), Instant::now());
         let landed = loop {
+            self.projects.incoming.wait_until_queued().await;
             match self.projects.land_queued(project).await {
                 Ok(BatchEnd::Decided) if began.elapsed() >= TURN_MAX => break Ok(Attempt::More),
+                // A renewal is a transaction of its own, which waits for the disk.
+                Ok(BatchEnd::Decided) if leased.elapsed() < LEASE_TTL / 4 => {}
                 Ok(BatchEnd::Decided) => match leases.renew(&lease, ttl).await {
-                    Ok(Some(renewed)) => lease = renewed,
+                    Ok(Some(renewed)) => (lease, leased) = (renewed, Instant::now()),
                     // Another server has the lease.
                     Ok(None) => return Ok(Attempt::Leased),
                     Err(error) => break Err(error.into()),

@@ -65,9 +65,19 @@ pub(super) async fn set_missing(store: &Store, catalog: &Catalog, project: &str)
 /// Protects the snapshots of a completion. Called before it is queued, because then its workspace may be removed.
 pub(super) async fn protect_completion(store: &Store, new: &NewCompletion) -> Result<()> {
     let snapshots = [parse_snapshot(&new.base_snapshot)?, parse_snapshot(&new.theirs_snapshot)?];
-    let named = snapshots.map(|snapshot| (name_of(&new.project, snapshot), snapshot)).into();
+    let named = snapshots.map(|snapshot| (name_of(&new.project, snapshot), snapshot));
     let store = store.clone();
-    blocking(move || set_all(&store, named)).await
+    blocking(move || {
+        // Agents that began at the same head have the same base, which then has its reference.
+        let mut missing = Vec::new();
+        for (name, snapshot) in named {
+            if store.reference(&name)? != Some(snapshot) {
+                missing.push((name, snapshot));
+            }
+        }
+        set_all(&store, missing)
+    })
+    .await
 }
 
 /// Protects a snapshot that workspaces of a project are made from.

@@ -139,13 +139,23 @@ impl Service {
     /// Makes a snapshot of a sandbox's workspace, which belongs to the owner of the sandbox. Processes keep
     /// running after it.
     pub async fn commit(&self, scope: &Scope, id: &str, new: NewCommit) -> Result<SandboxCommit> {
-        new.check()?;
         let sandbox = self.find_on_this_server(scope, id).await?;
+        self.commit_found(scope, &sandbox, new).await
+    }
+
+    /// Makes a snapshot like [`Self::commit`], of a sandbox whose row the caller has read in this scope. The row may have
+    /// changed since.
+    pub async fn commit_found(
+        &self,
+        scope: &Scope,
+        sandbox: &Sandbox,
+        new: NewCommit,
+    ) -> Result<SandboxCommit> {
+        new.check()?;
+        self.check_is_here(sandbox)?;
         self.check_snapshot_quota(scope, 1).await?;
-        self.cancellable(
-            |service, cancel| async move { service.commit_inner(&sandbox.id, new, &cancel).await },
-        )
-        .await
+        let id = sandbox.id.clone();
+        self.cancellable(|service, cancel| async move { service.commit_inner(&id, new, &cancel).await }).await
     }
 
     /// Fails unless the owner may have `more` further snapshots. A caller with access to all sandboxes has no

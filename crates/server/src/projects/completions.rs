@@ -10,10 +10,12 @@ use workspace_api::error_codes;
 use workspace_api::projects::{CompleteSandbox, Completion, CompletionList, ListCompletionsQuery, WaitQuery};
 use workspace_api::revision::Revision;
 use workspace_catalog::{
-    Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion, Project,
+    Completion as Record, CompletionFilter, CompletionState, CreationOrder, NewCompletion, Project, Sandbox,
 };
 use workspace_context::projects::{AgentView, ProjectError, WorkspaceBase};
-use workspace_sandbox::{Config, Lineage, NewCommit, ProjectBase, SandboxError, Scope, WorkLock};
+use workspace_sandbox::{
+    Config, Lineage, NewCommit, ProjectBase, SandboxError, SandboxInfo, Scope, WorkLock,
+};
 use workspace_state::SnapshotId;
 
 use super::conversion::{completion_for_agent, completion_to_api};
@@ -101,8 +103,7 @@ pub(super) async fn complete(
 ) -> Result<(StatusCode, Json<Completion>), ApiError> {
     let wait = check_wait(body.wait)?;
     let scope = scope(&caller);
-    let found = app.sandboxes.get(&scope, &id).await?;
-    let (owner, config) = (found.sandbox.owner, found.config);
+    let SandboxInfo { sandbox, config, .. } = app.sandboxes.get(&scope, &id).await?;
     check_writable(&id, &config)?;
     let base = project_base(&id, config.lineage)?;
     let key = idempotency_key(&headers)?.map(|key| request_key(&id, &key));
@@ -112,7 +113,10 @@ pub(super) async fn complete(
     let lock = app.sandboxes.lock_work(&id).await;
     let queued = match repeated(&app, &base.project, key.as_deref()).await? {
         Some(existing) => existing,
-        None => queue(&app, &scope, (&owner, &id), key, body.message).await?,
+        None => {
+            let _incoming = app.projects.begin_completion();
+            queue(&app, &scope, &sandbox, key, body.message).await?
+        }
     };
     app.sandboxes.count_completion(&id);
     // A removal of the sandbox waits for the lock.
@@ -208,12 +212,13 @@ pub(super) async fn repeated(
 async fn queue(
     app: &App,
     scope: &Scope,
-    (owner, id): (&str, &str),
+    sandbox: &Sandbox,
     key: Option<String>,
     message: String,
 ) -> Result<Record, ApiError> {
+    let (owner, id) = (sandbox.owner.as_str(), sandbox.id.as_str());
     let new = NewCommit { message, ..NewCommit::default() };
-    let commit = app.sandboxes.commit(scope, id, new).await?;
+    let commit = app.sandboxes.commit_found(scope, sandbox, new).await?;
     let theirs = commit.committed.snapshot;
     // The base at the commit: a rebase or a restore may have replaced it since the request began.
     let base = commit.base.ok_or_else(|| SandboxError::NoProject { id: id.to_owned() })?;
