@@ -30,7 +30,7 @@ impl Workspaces {
     /// that async code may call it.
     pub fn is_known_unchanged(&self, id: &str) -> bool {
         let Ok(slot) = self.slot(id) else { return false };
-        let Ok(workspace) = slot.workspace.try_lock() else { return false };
+        let Some(workspace) = slot.workspace.try_lock() else { return false };
         let is_unchanged =
             |workspace| self.has_last_digest(id, workspace, DigestEffort::Quick, &Cancel::new());
         workspace.as_ref().is_some_and(|workspace| is_unchanged(workspace).unwrap_or(false))
