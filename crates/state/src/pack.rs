@@ -365,7 +365,7 @@ mod tests {
         packs.open(2).unwrap();
         other.remove(1).unwrap();
         packs.open(3).unwrap();
-        let mut open: Vec<u32> = packs.open.lock().unwrap().keys().copied().collect();
+        let mut open: Vec<u32> = packs.open.lock().keys().copied().collect();
         open.sort_unstable();
         assert_eq!(open, [2, 3]);
     }
