@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import queue
-import tarfile
 import threading
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Callable, Iterator, Optional, Union
+from typing import IO, TYPE_CHECKING, Any, Callable, Iterator, Optional, Union
 
+from ._lazy import LazyModule
 from .results import Progress, ProgressCallback
+
+if TYPE_CHECKING:
+    import tarfile
+else:
+    tarfile = LazyModule("tarfile")
 
 CHUNK_SIZE = 256 << 10
 """Size in bytes of the pieces of an upload."""

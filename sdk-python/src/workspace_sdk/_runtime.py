@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager as contextmanager
-from typing import Any, AsyncIterable, AsyncIterator, Awaitable, Callable, Dict, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, AsyncIterable, AsyncIterator, Awaitable, Callable, Dict, Optional, TypeVar, Union
 
-import httpx
+from ._lazy import LazyModule
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = LazyModule("httpx")
 
 T = TypeVar("T")
 
 __all__ = [
     "Cancelled",
     "Content",
-    "HttpClient",
     "Lock",
     "beside",
     "closing",
     "connect_websocket",
     "contextmanager",
     "in_thread",
+    "open_http",
     "shielded",
     "sleep",
 ]
 
-HttpClient = httpx.AsyncClient
 Lock = asyncio.Lock
 sleep = asyncio.sleep
 Cancelled = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
@@ -32,6 +36,11 @@ Cancelled = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt)
 
 Content = Union[str, bytes, bytearray, AsyncIterable[bytes]]
 """Content to upload."""
+
+
+def open_http(**options: Any) -> httpx.AsyncClient:
+    """Returns a new HTTP client."""
+    return httpx.AsyncClient(**options)
 
 
 async def shielded(call: Callable[[], Awaitable[None]]) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from typing import Any, AsyncIterator, Dict, Optional, Tuple
-from urllib.request import getproxies
-
-import httpx
+from typing import TYPE_CHECKING, Any, AsyncIterator, Dict, Optional, Tuple
 
 from ._config import ClientConfig, logger
+from ._lazy import LazyModule
 from ._request import REFUSED, SLOW_TIMEOUT, Deadline, Failure, Request, backoff, may_repeat
-from ._runtime import HttpClient, sleep
+from ._runtime import open_http, sleep
 from ._sse import ServerSentEvent, SseParser
 from ._version import __version__
 from .errors import (
@@ -25,6 +23,11 @@ from .errors import (
     WorkspaceError,
     error_of_fields,
 )
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = LazyModule("httpx")
 
 CONNECT_TIMEOUT = 30.0
 """Timeout of a connection attempt in seconds."""
@@ -48,10 +51,13 @@ class Transport:
         }
         if config.agent is not None:
             self.headers["x-agent"] = config.agent
+        # httpx imports it, too.
+        from urllib.request import getproxies
+
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=15.0)
         # Reading the certificates of the machine takes 20 ms, which a client of `http://` need not wait for.
         needs_tls = config.api_url.startswith("https:") or bool(getproxies())
-        self._http = HttpClient(limits=limits, follow_redirects=False, verify=needs_tls)
+        self._http = open_http(limits=limits, follow_redirects=False, verify=needs_tls)
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -5,27 +5,31 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, TypeVar, Union
 
-import httpx
+from .._lazy import LazyModule
+
+if TYPE_CHECKING:
+    import httpx
+else:
+    httpx = LazyModule("httpx")
 
 T = TypeVar("T")
 
 __all__ = [
     "Cancelled",
     "Content",
-    "HttpClient",
     "Lock",
     "beside",
     "closing",
     "connect_websocket",
     "contextmanager",
     "in_thread",
+    "open_http",
     "shielded",
     "sleep",
 ]
 
-HttpClient = httpx.Client
 Lock = threading.Lock
 sleep = time.sleep
 Cancelled = (GeneratorExit, KeyboardInterrupt)
@@ -33,6 +37,11 @@ Cancelled = (GeneratorExit, KeyboardInterrupt)
 
 Content = Union[str, bytes, bytearray, Iterable[bytes]]
 """Content to upload."""
+
+
+def open_http(**options: Any) -> httpx.Client:
+    """Returns a new HTTP client."""
+    return httpx.Client(**options)
 
 
 def shielded(call: Callable[[], None]) -> None:
