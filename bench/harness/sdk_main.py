@@ -18,7 +18,7 @@ ROWS = {
     "bundle": sdk_rows.bundle,
 }
 # Limits that would be measured instead of the SDKs, beside those of all benchmarks.
-SETTINGS = {"MAX_COMMANDS": "4000", "POOL_SIZE": "2"}
+SETTINGS = {"MAX_COMMANDS": "4000", "DEFAULT_PROCESSES": "4096", "POOL_SIZE": "2"}
 REPORT = Report("sdk", "SDKs: overhead, streams and size", quick_scale="few repetitions")
 
 
