@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(count().await, 0);
         transaction.commit().await.unwrap();
         assert_eq!(count().await, 1);
-        let error = insert().run(&mut *database.reader().await.unwrap()).await.unwrap_err();
+        let error = insert().run(&mut database.reader().await.unwrap()).await.unwrap_err();
         assert!(error.to_string().contains("readonly"), "{error}");
     }
 

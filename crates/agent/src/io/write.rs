@@ -69,7 +69,9 @@ impl TemporaryName {
 /// Waits until no file is being replaced, and prevents further replacements: a worker that exits during one would leave
 /// a temporary name.
 pub(crate) fn finish_replacements() {
-    REPLACEMENT.try_lock_for(REPLACEMENT_TIMEOUT).map(std::mem::forget);
+    if let Some(guard) = REPLACEMENT.try_lock_for(REPLACEMENT_TIMEOUT) {
+        std::mem::forget(guard);
+    }
 }
 
 /// Writes a file whose content is in the request.

@@ -71,7 +71,7 @@ pub(crate) async fn concurrent_insertions_get_their_own_results(database: TestDa
             // Of each ten, two are of one round, two are the same, and one is of a project that does not exist.
             let (group, n) = (n / 10, n % 10);
             let project = if n == 0 { "prj-9" } else { "prj-1" };
-            let (id, round) = (format!("c{group}-{}", n.min(8)), format!("w{group}-{}", n.max(2).min(8)));
+            let (id, round) = (format!("c{group}-{}", n.min(8)), format!("w{group}-{}", n.clamp(2, 8)));
             let new = NewCompletion { round_id: Some(round), ..completion(project, &id) };
             tokio::spawn(async move {
                 let snapshot = format!("snap-{group}-{n}");
