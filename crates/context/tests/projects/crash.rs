@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use workspace_catalog::{Completion, CompletionState, Operator, Project, ReviewFilter};
+use workspace_catalog::{Completion, CompletionState, Operator, Project, ProjectFilter, ReviewFilter};
 use workspace_context::projects::{
     ChangeAuthor, Daemon, DirectCompletion, ProjectError, ProjectSettings, RebaseInput, RebasedFiles,
     Resolution, ResolveRequest, RevertInput,
@@ -35,6 +35,8 @@ const WAIT: Duration = Duration::from_secs(60);
 const ROUNDS: &str = "12";
 /// A short run on PostgreSQL tests each failpoint with the probability of 1 in this number.
 const POSTGRES_FAILPOINTS_SHARE: u64 = 4;
+/// Greater than the number of projects that killed servers leave behind: at most one each.
+const PROJECTS_MAX: u32 = 1_000;
 /// Number of files of a large import: so many that their versions are staged (inserted in batches, before the
 /// transaction of the import).
 const LARGE_IMPORT_FILES: usize = 2_100;
@@ -403,16 +405,19 @@ impl Deployment {
         while !server.catalog.completions().projects_with_queued(no_cursor, limit).await.unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        // The reference of the head is set after the transaction of the merge.
-        let reference = |sequence: i64| {
-            server.store.reference(&format!("projects/{}/{sequence:012}", project.id)).unwrap()
-        };
-        while reference(server.project(&project.id).await.sequence).is_none() {
-            tokio::task::yield_now().await;
-        }
         // The daemon finishes interrupted deletions while it merges.
         while !server.catalog.projects().unfinished_deletions().await.unwrap().is_empty() {
             tokio::task::yield_now().await;
+        }
+        // The daemon also merges completions of projects that the killed server created. The reference of a head is set
+        // after the transaction of the merge.
+        let filter = ProjectFilter { limit: PROJECTS_MAX, ..ProjectFilter::default() };
+        let (projects, _) = server.catalog.projects().list(&filter).await.unwrap();
+        for Project { id, sequence, .. } in projects.into_iter().filter(|project| project.sequence > 0) {
+            let reference = format!("projects/{id}/{sequence:012}");
+            while server.store.reference(&reference).unwrap().is_none() {
+                tokio::task::yield_now().await;
+            }
         }
         daemon.abort();
         drop(daemon.await);
