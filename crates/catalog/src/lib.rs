@@ -71,6 +71,7 @@ mod statement;
 mod string_enum;
 mod template_step;
 mod trace;
+mod unmeasured_bytes;
 mod writer;
 
 pub use agent_workspace::{
@@ -111,7 +112,8 @@ pub use sandbox::{
 };
 pub use search::{Search, SearchPage};
 pub use secret::Secrets;
-pub use snapshot::{DeletedBytes, OwnedSnapshot, SnapshotOrder, SnapshotOrigin, Snapshots, Transactions};
+pub use snapshot::{OwnedSnapshot, SnapshotOrder, SnapshotOrigin, Snapshots, Transactions};
 pub use state::{State, VisibleState};
 pub use template_step::{TemplateStep, TemplateSteps};
 pub use trace::CommandTrace;
+pub use unmeasured_bytes::DeletedBytes;

@@ -18,9 +18,8 @@ use crate::note;
 use crate::recorder::Recorder;
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement, tuples};
+use crate::unmeasured_bytes::add_deleted_bytes;
 
-pub use measurement::DeletedBytes;
-pub(crate) use measurement::add_deleted_bytes;
 pub use record::Transactions;
 
 /// Number of columns of the table `snapshots` that an insertion sets.

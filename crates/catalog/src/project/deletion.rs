@@ -9,8 +9,8 @@ use crate::error::{CatalogError, Result};
 use crate::event::{self, NewEvent};
 use crate::failpoint;
 use crate::row::Row;
-use crate::snapshot::add_deleted_bytes;
 use crate::statement::Statement;
+use crate::unmeasured_bytes::add_deleted_bytes;
 
 /// Maximum number of operations, or of files with all their versions, deleted per transaction, so that others can
 /// write in between.

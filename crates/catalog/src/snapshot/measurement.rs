@@ -3,16 +3,11 @@
 
 use std::collections::HashMap;
 
-use sqlx::AnyConnection;
-
 use super::{Snapshots, signed};
 use crate::error::Result;
 use crate::row::Row;
 use crate::statement::{IDS_PER_STATEMENT, Parameters, Statement};
-
-/// Bytes of deleted snapshots and projects that still count, by owner.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeletedBytes(Vec<(String, i64)>);
+use crate::unmeasured_bytes::DeletedBytes;
 
 impl Snapshots<'_> {
     /// Returns the bytes of the store that an owner accounts for: its snapshots and projects, and what it has deleted
@@ -106,17 +101,4 @@ impl Snapshots<'_> {
         }
         Ok(())
     }
-}
-
-/// Counts bytes that an owner has deleted until the next garbage collection has measured what is left.
-pub(crate) async fn add_deleted_bytes(connection: &mut AnyConnection, owner: &str, bytes: i64) -> Result<()> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    let add = Statement::new(
-        "INSERT INTO unmeasured_bytes (owner, bytes) VALUES ($1, $2)
-         ON CONFLICT (owner) DO UPDATE SET bytes = unmeasured_bytes.bytes + excluded.bytes",
-    );
-    add.text("owner", owner).number(bytes).run(connection).await?;
-    Ok(())
 }

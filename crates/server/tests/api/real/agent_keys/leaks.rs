@@ -166,6 +166,11 @@ fn answers_to_an_agent_are_the_same_with_and_without_hidden_files() {
             echo z > docs/x.key; echo no > fixed/f.txt; mv docs papers";
         fixture.run(&fixture.guest, &sandbox, work);
         let completed = fixture.complete(&fixture.guest, &sandbox);
+        // The refused changes are reverted in the background, which events and the sandbox show.
+        let path = format!("sandboxes/{sandbox}");
+        wait_until("the refused changes are reverted", || {
+            fixture.agent("GET", &path, None).json().get("reverted").is_some()
+        });
         let mut asked = vec![("listing".to_owned(), json!(seen))];
         let id = completed["id"].as_str().unwrap().to_owned();
         asked.push(("completion".to_owned(), completed));
@@ -175,10 +180,9 @@ fn answers_to_an_agent_are_the_same_with_and_without_hidden_files() {
                 fixture.agent("GET", &format!("projects/website/{path}"), None).json(),
             ));
         }
+        asked.push(("its sandbox".to_owned(), fixture.agent("GET", &path, None).json()));
         let path = format!("projects/website/completions/{id}");
         asked.push(("its completion".to_owned(), fixture.agent("GET", &path, None).json()));
-        let path = format!("sandboxes/{sandbox}");
-        asked.push(("its sandbox".to_owned(), fixture.agent("GET", &path, None).json()));
         asked
     });
     assert_same(projects, |fixture| {
