@@ -206,7 +206,11 @@ pub(crate) fn open_parent_of_target(path: &[u8], parents: Parents) -> Result<Nam
         if !is_symlink {
             return Ok(found);
         }
-        let link = readlinkat(&found.parent, found.name.as_slice(), Vec::new()).at(path)?.into_bytes();
+        let link = match readlinkat(&found.parent, found.name.as_slice(), Vec::new()) {
+            // Something else has replaced the symlink meanwhile.
+            Err(Errno::INVAL) => continue,
+            link => link.at(path)?.into_bytes(),
+        };
         let (parent, name) = split(trim_slashes(&link));
         if matches!(name, b"" | b"." | b"..") {
             return Err(Failure::new(IoFailureKind::IsADirectory, path, "this is a link to a directory"));

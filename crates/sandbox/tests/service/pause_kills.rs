@@ -199,7 +199,9 @@ async fn killed_before_the_workspace_of_a_paused_sandbox_is_removed(home: &TestH
     let fixture = Fixture::new(home).await;
     pause(&fixture.service, fixture.id(), PauseMode::Disk).await;
     wait_until_freed(home, fixture.id()).await;
-    fixture.service.workspaces().create(fixture.id(), &Default::default()).unwrap();
+    // The service forgets the workspace a moment after it has removed the directory.
+    let create = || fixture.service.workspaces().create(fixture.id(), &Default::default());
+    wait_until("the workspace can be created again", async || create().is_ok()).await;
     let fixture = fixture.restart().await;
     fixture.assert_on_disk().await;
 }
